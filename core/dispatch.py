@@ -1,0 +1,266 @@
+"""From stored to leased: which range goes to which member next.
+
+Promises  retries that are due come before fresh messages; fresh messages go out in order of offset (I-ORDER), spread
+          over the ring as if dealt one by one; nobody gets more than their credit (I-CREDIT); nothing that is not
+          stored is sent (I-STORED); what is past its time to live is never sent (I-TTL).
+Never     reads a payload: batch boundaries come from the tail or from `Loaded`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from msgspec.structs import replace
+
+from dovetail.core import intervals, kernels, leases
+from dovetail.core.cursor import Cursor
+from dovetail.core.effects import Read
+from dovetail.core.inputs import Loaded, Sent
+from dovetail.core.records import EntryFlag, FailReason
+from dovetail.core.state import BatchMeta, Progress, Retry, Subscription
+from dovetail.core.turn import Turn
+
+READ_BYTES = 4 << 20
+"""How much backlog one `Read` asks metadata for."""
+
+Chunk = tuple[int, int, int, bool]
+"""`(first, last, expires_at_ms, leased)`: offsets that may go out alike."""
+
+
+def run(turn: Turn) -> None:
+    """Look at every cursor that this step touched, then serve those that wait for credit."""
+    while turn.dirty or turn.woken:
+        while turn.dirty:
+            owner, log = next(iter(turn.dirty))
+            del turn.dirty[owner, log]
+            _serve(turn, owner, log)
+        while turn.woken:
+            owner = next(iter(turn.woken))
+            del turn.woken[owner]
+            _serve_waiting(turn, owner)
+
+
+def _serve_waiting(turn: Turn, owner: int) -> None:
+    queue = turn.queues.get(owner)
+    for _ in range(queue.tail - queue.head if queue else 0):
+        team = turn.teams.get(owner, ())
+        if not any(turn.has_credit(turn.subscriptions[number]) for number in team):
+            return
+        log = turn.dequeue(owner)
+        if log is None:
+            return
+        progress = turn.progress.get((owner, log))
+        if progress is not None and progress.waiting:
+            turn.progress[owner, log] = replace(progress, waiting=False)
+            _serve(turn, owner, log)
+
+
+def _serve(turn: Turn, owner: int, log: int) -> None:
+    progress = turn.progress.get((owner, log))
+    if progress is None:
+        return
+    ring = turn.routes.get((owner, turn.durable.logs[log].topic))
+    if ring is None:
+        return
+    if _serve_retries(turn, owner, log, ring) and _serve_fresh(turn, owner, log, ring):
+        return
+    turn.enqueue(owner, log, turn.progress[owner, log])
+
+
+def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> bool:
+    """Send what is due for another try; False when credit ran out first."""
+    while (progress := turn.progress[owner, log]).retries and progress.retries[0].due_ms <= turn.mono_ms:
+        retry = progress.retries[0]
+        if kernels.is_expired(retry.expires_at_ms, turn.wall_ms):
+            turn.progress[owner, log] = leases.without_retry(progress, retry)
+            turn.expire(owner, log, retry.first, retry.last)
+            continue
+        member = _pick(turn, ring, progress.turn, retry.avoid)
+        if member is None:
+            return False
+        _send_retry(turn, owner, log, progress, retry, member, len(ring))
+    return True
+
+
+def _send_retry(
+    turn: Turn, owner: int, log: int, progress: Progress, retry: Retry, member: Subscription, ring_size: int
+) -> None:
+    failures, _ = intervals.lookup(turn.cursor(owner, log).attempts, retry.first)
+    last = min(retry.last, retry.first + member.credit_max - member.in_flight - 1)
+    progress = leases.without_retry(progress, retry)
+    if last < retry.last:
+        progress = replace(progress, retries=(replace(retry, first=last + 1), *progress.retries))
+    turn.progress[owner, log] = replace(progress, turn=(progress.turn + 1) % ring_size)
+    leased = not member.auto_ack
+    leases.deliver(turn, member, log, retry.first, last, failures + 1, retry.expires_at_ms, leased=leased)
+
+
+def _pick(turn: Turn, ring: tuple[int, ...], start: int, avoid: str) -> Subscription | None:
+    """The next member in the ring with credit, somebody else than `avoid` where that is possible."""
+    fallback = None
+    for place in range(len(ring)):
+        candidate = turn.subscriptions[ring[(start + place) % len(ring)]]
+        if turn.has_credit(candidate):
+            if candidate.member != avoid:
+                return candidate
+            fallback = candidate
+    return fallback
+
+
+def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> bool:
+    """Send what was never sent, as far as credit goes; False when credit ran out first."""
+    while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
+        batches = _known_batches(turn, log, progress)
+        if batches is None:
+            _ask_for_batches(turn, owner, log, progress)
+            return True
+        chunk = _next_chunk(turn, owner, log, progress, batches)
+        if chunk is None:
+            continue
+        eligible = _eligible(turn, ring, progress.turn)
+        if not eligible:
+            return False
+        _deal(turn, owner, log, chunk, batches, eligible, len(ring))
+    return True
+
+
+def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta, ...] | None:
+    """Metadata that covers the next fresh offset: the log's tail, or what was loaded for this cursor."""
+    for batches in (turn.tails[log].batches, progress.window):
+        if batches and batches[0].base <= progress.next <= batches[-1].last:
+            return batches
+    return None
+
+
+def _ask_for_batches(turn: Turn, owner: int, log: int, progress: Progress) -> None:
+    if not progress.reading:
+        turn.progress[owner, log] = replace(progress, reading=True, window=())
+        turn.effects.append(Read(owner, log, progress.next, READ_BYTES))
+
+
+def _eligible(turn: Turn, ring: tuple[int, ...], start: int) -> list[Subscription]:
+    members = [turn.subscriptions[ring[(start + place) % len(ring)]] for place in range(len(ring))]
+    return [member for member in members if turn.has_credit(member)]
+
+
+def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: tuple[BatchMeta, ...]) -> Chunk | None:
+    """The fresh offsets that may go out alike; None when there was something to skip instead."""
+    at = bisect_right(batches, progress.next, key=_base) - 1
+    batch = batches[at]
+    cursor = turn.cursor(owner, log)
+    first, last = progress.next, min(batch.last, turn.tails[log].stored - 1)
+    if first > batch.last:
+        _skip(turn, owner, log, progress, first, batches[at + 1].base - 1)
+        return None
+    size = batch.size_bytes
+    for later in batches[at + 1 :]:
+        alike = later.expires_at_ms == batch.expires_at_ms and later.flags == batch.flags and later.base == last + 1
+        size += later.size_bytes
+        if not alike or size > turn.settings.deliver_bytes_max or later.last >= turn.tails[log].stored:
+            break
+        last = later.last
+    if kernels.is_expired(batch.expires_at_ms, turn.wall_ms):
+        _skip(turn, owner, log, progress, first, last)
+        return None
+    if cursor.islands or cursor.attempts:
+        return _recovered_chunk(turn, owner, log, progress, cursor, first, last, batch)
+    return first, last, batch.expires_at_ms, not batch.flags & EntryFlag.NO_ACK
+
+
+def _skip(turn: Turn, owner: int, log: int, progress: Progress, first: int, last: int) -> None:
+    """Offsets that nobody will get: past their time to live, or quarantined on disk."""
+    turn.progress[owner, log] = replace(progress, next=last + 1)
+    for left, right in intervals.gaps(turn.cursor(owner, log).islands, first, last):
+        turn.expire(owner, log, left, right)
+
+
+def _recovered_chunk(
+    turn: Turn, owner: int, log: int, progress: Progress, cursor: Cursor, first: int, last: int, batch: BatchMeta
+) -> Chunk | None:
+    """Fresh offsets after a restart: some are settled already, some have failed attempts behind them."""
+    open_ranges = intervals.gaps(cursor.islands, first, last)
+    if not open_ranges:
+        turn.progress[owner, log] = replace(progress, next=last + 1)
+        return None
+    start, last = open_ranges[0]
+    if start != first:
+        turn.progress[owner, log] = replace(progress, next=start)
+        return None
+    failures, limit = intervals.lookup(cursor.attempts, first)
+    if limit >= 0:
+        last = min(last, limit)
+    if failures:
+        turn.progress[owner, log] = replace(progress, next=last + 1)
+        attempts_max = turn.topic_of(log).config.max_retries + 1
+        if failures >= attempts_max:
+            error = "its attempts were used up before a restart"
+            leases.die(turn, owner, log, first, last, failures, FailReason.UNSPECIFIED, error)
+            return None
+        length = kernels.retry_length(last - first + 1, failures, attempts_max)
+        retries = [
+            Retry(turn.mono_ms, left, min(last, left + length - 1), "", batch.expires_at_ms)
+            for left in range(first, last + 1, length)
+        ]
+        leases.add_retries(turn, owner, log, retries)
+        return None
+    return first, last, batch.expires_at_ms, not batch.flags & EntryFlag.NO_ACK
+
+
+def _deal(
+    turn: Turn,
+    owner: int,
+    log: int,
+    chunk: Chunk,
+    batches: tuple[BatchMeta, ...],
+    eligible: list[Subscription],
+    ring_size: int,
+) -> None:
+    """Give each eligible member its share of a chunk, in order of offset."""
+    first, last, expires_at_ms, need_ack = chunk
+    available = last - first + 1
+    dealt = 0
+    for place, member in enumerate(eligible):
+        fair = kernels.share(available, len(eligible), place)
+        count = min(fair, member.credit_max - member.in_flight)
+        if count == 0:
+            continue
+        count = _to_batch_end(batches, first, count)
+        end = first + count - 1
+        leases.deliver(turn, member, log, first, end, 1, expires_at_ms, leased=need_ack and not member.auto_ack)
+        first = end + 1
+        dealt += count
+    progress = turn.progress[owner, log]
+    turn.progress[owner, log] = replace(progress, next=first, turn=(progress.turn + dealt) % ring_size)
+
+
+def _to_batch_end(batches: tuple[BatchMeta, ...], first: int, count: int) -> int:
+    """`count` cut back to the last batch boundary within it, if there is one: whole batches travel once."""
+    at = bisect_right(batches, first + count, key=_base) - 1
+    boundary = batches[at].base
+    return boundary - first if first < boundary <= first + count and at > 0 else count
+
+
+def _base(batch: BatchMeta) -> int:
+    return batch.base
+
+
+def loaded(turn: Turn, answer: Loaded) -> None:
+    """Metadata that a cursor asked for has come; where nothing is stored any more, the cursor moves on."""
+    progress = turn.progress.get((answer.owner, answer.log))
+    if progress is None or not progress.reading:
+        return
+    progress = replace(progress, reading=False, window=answer.batches)
+    turn.progress[answer.owner, answer.log] = progress
+    tail = turn.tails[answer.log]
+    beyond = answer.batches[0].base if answer.batches else tail.batches[0].base if tail.batches else tail.stored
+    if not any(batch.last >= progress.next for batch in answer.batches) or beyond > progress.next:
+        _skip(turn, answer.owner, answer.log, progress, progress.next, max(progress.next, beyond) - 1)
+    turn.wake(answer.owner, answer.log)
+
+
+def sent(turn: Turn, done: Sent) -> None:
+    """Messages that need no acknowledgment are on their way: the next may follow."""
+    found = turn.subscriptions.get(done.subscription)
+    if found is not None:
+        turn.subscriptions[found.id] = replace(found, in_flight=max(0, found.in_flight - done.count))
+        turn.woken[found.owner] = None

@@ -1,0 +1,131 @@
+"""What the core wants done: answers, deliveries, reads. The shell carries them out and adds nothing.
+
+Promises  plain frozen data; names of topics stand in it so that nobody has to look into the state.
+Never     changes anything by itself.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dovetail.core.intervals import Intervals
+
+
+class Effect(Struct, frozen=True, gc=False, tag=True):
+    """Base of all effects."""
+
+
+class Done(Struct, frozen=True, gc=False, tag=True):
+    """It was done; there is nothing more to say."""
+
+
+class Appended(Struct, frozen=True, gc=False, tag=True):
+    """Stored at `offset` of this log."""
+
+    topic: str
+    partition: int
+    lane: int
+    offset: int
+    count: int
+    arrival_ms: int
+
+
+class Subscribed(Struct, frozen=True, gc=False, tag=True):
+    subscription: int
+    auto_ack: bool
+    generation: int
+
+
+class Joined(Struct, frozen=True, gc=False, tag=True):
+    generation: int
+
+
+class Settlement(Struct, frozen=True, gc=False, tag=True):
+    """For each item: its status, and for a NACK or REJECT what became of it."""
+
+    results: tuple[tuple[int, int], ...]
+    reasons: tuple[str, ...] = ()
+
+
+class LogInfo(Struct, frozen=True, gc=False):
+    partition: int
+    lane: int
+    start: int
+    end: int
+
+
+class TopicInfo(Struct, frozen=True, gc=False):
+    name: str
+    logs: tuple[LogInfo, ...]
+
+
+class Topics(Struct, frozen=True, gc=False, tag=True):
+    topics: tuple[TopicInfo, ...]
+
+
+class Refused(Struct, frozen=True, gc=False, tag=True):
+    """What the peer asked for was not done; nothing changed."""
+
+    status: int
+    reason: str
+    retry_after_ms: int = 0
+
+
+Answer = Done | Appended | Subscribed | Joined | Settlement | Topics | Refused
+
+
+class Reply(Effect, frozen=True):
+    session: int
+    request: int
+    answer: Answer
+
+
+class Deliver(Effect, frozen=True):
+    """Send `ranges` of a log; `lease` 0 and `deadline_ms` 0 mean that no acknowledgment is expected."""
+
+    session: int
+    subscription: int
+    topic: str
+    partition: int
+    lane: int
+    log: int
+    lease: int
+    attempt: int
+    deadline_ms: int
+    ranges: Intervals
+
+
+class LeaseEnded(Effect, frozen=True):
+    """`lease` is no longer held by the session, and not because the session settled it."""
+
+    session: int
+    lease: int
+
+
+class Read(Effect, frozen=True):
+    """Answer with `Loaded`: metadata of the batches from `from_offset` on, about `bytes_max` of them."""
+
+    owner: int
+    log: int
+    from_offset: int
+    bytes_max: int
+
+
+class Copy(Effect, frozen=True):
+    """Answer with `Copied`: the record at `offset`, alone in a new batch, with these headers added."""
+
+    ticket: int
+    log: int
+    offset: int
+    headers: tuple[tuple[str, str], ...]
+
+
+class CloseSession(Effect, frozen=True):
+    session: int
+    reason: str
+
+
+AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | CloseSession
+
+REQUEUED, DEAD_LETTERED, DROPPED = 1, 2, 3
+"""What became of a NACKed or rejected message, as on the wire."""

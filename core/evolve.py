@@ -1,0 +1,222 @@
+"""The one place where durable state changes: record by record.
+
+Promises  `fold(evolve, checkpoint, journal)` is the state; what a record says is taken as decided, and a record
+          that can't follow from the state is a `Bug` of ours.
+Never     decides anything, answers anybody, or touches what is not durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dovetail.core import cursor as cursors
+from dovetail.core.cursor import Cursor
+from dovetail.core.ids import check, ordered
+from dovetail.core.kernels import clamp_wall
+from dovetail.core.records import (
+    AnyRecord,
+    AttemptFailed,
+    BatchAppended,
+    BrokerStarted,
+    CursorOpened,
+    DeadLettered,
+    Expired,
+    FloorReset,
+    GroupCreated,
+    GroupDeleted,
+    LogTrimmed,
+    MemberJoined,
+    MemberLeft,
+    PatternAdded,
+    PatternRemoved,
+    Settled,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from dovetail.core.state import Durable, Group, Log, Topic
+
+
+def evolve(durable: Durable, record: AnyRecord) -> Durable:
+    """The durable state after `record`."""
+    match record:
+        case BatchAppended():
+            return _batch_appended(durable, record)
+        case Settled():
+            return _settled(durable, record)
+        case AttemptFailed():
+            return _attempt_failed(durable, record)
+        case Expired():
+            return _expired(durable, record)
+        case DeadLettered():
+            return _dead_lettered(durable, record)
+        case CursorOpened():
+            check((record.group, record.log) not in durable.cursors, "I-CURSOR", record)
+            return _with_cursor(durable, record.group, record.log, Cursor(record.floor))
+        case FloorReset():
+            found = durable.cursors[record.group, record.log]
+            return _with_cursor(durable, record.group, record.log, cursors.reset(found, record.floor))
+        case MemberJoined() | MemberLeft():
+            return _generation(durable, record)
+        case GroupCreated():
+            return _group_created(durable, record)
+        case GroupDeleted():
+            return _group_deleted(durable, record)
+        case PatternAdded():
+            group = durable.groups[record.group]
+            return _with_group(durable, replace(group, patterns=(*group.patterns, record.pattern)))
+        case PatternRemoved():
+            group = durable.groups[record.group]
+            patterns = tuple(pattern for pattern in group.patterns if pattern != record.pattern)
+            return _with_group(durable, replace(group, patterns=patterns))
+        case TopicCreated():
+            return _topic_created(durable, record)
+        case TopicConfigured():
+            topic = replace(durable.topics[record.topic], config=record.config)
+            return replace(durable, topics=durable.topics.set(record.topic, topic))
+        case TopicDeleted():
+            return _topic_deleted(durable, record)
+        case LogTrimmed():
+            return _log_trimmed(durable, record)
+        case BrokerStarted():
+            check(record.incarnation == durable.incarnation + 1, "I-INCARNATION", record)
+            return replace(durable, incarnation=record.incarnation)
+        case _:
+            assert_never(record)
+
+
+def evolve_frame(durable: Durable, lsn: int, wall_ms: int, records: Iterable[AnyRecord]) -> Durable:
+    """The durable state after the journal frame `lsn`: all its records, then its number and time."""
+    check(lsn == durable.lsn + 1, "I-LSN", durable.lsn, lsn)
+    for record in records:
+        durable = evolve(durable, record)
+    return replace(durable, lsn=lsn, wall_ms=clamp_wall(durable.wall_ms, wall_ms))
+
+
+def _batch_appended(durable: Durable, record: BatchAppended) -> Durable:
+    log = durable.logs[record.log]
+    check(record.base == log.end and record.count > 0, "I-DENSE", log, record)
+    grown = replace(log, end=log.end + record.count, appended_bytes=log.appended_bytes + record.size_bytes)
+    return replace(durable, logs=durable.logs.set(record.log, grown))
+
+
+def _settled(durable: Durable, record: Settled) -> Durable:
+    key = (record.group, record.log)
+    before = durable.cursors[key]
+    after = cursors.settle(before, record.first, record.last)
+    check(after.floor >= before.floor, "I-FLOOR", before, after)
+    count = after.settled_count + record.last - record.first + 1
+    return replace(durable, cursors=durable.cursors.set(key, replace(after, settled_count=count)))
+
+
+def _attempt_failed(durable: Durable, record: AttemptFailed) -> Durable:
+    found = durable.cursors[record.group, record.log]
+    failed = cursors.fail(found, record.first, record.last, record.attempt)
+    return _with_cursor(durable, record.group, record.log, failed)
+
+
+def _expired(durable: Durable, record: Expired) -> Durable:
+    settled = cursors.settle(durable.cursors[record.group, record.log], record.first, record.last)
+    count = settled.expired_count + record.last - record.first + 1
+    return _with_cursor(durable, record.group, record.log, replace(settled, expired_count=count))
+
+
+def _dead_lettered(durable: Durable, record: DeadLettered) -> Durable:
+    settled = cursors.settle(durable.cursors[record.group, record.log], record.offset, record.offset)
+    return _with_cursor(durable, record.group, record.log, replace(settled, dead_count=settled.dead_count + 1))
+
+
+def _with_cursor(durable: Durable, group: int, log: int, cursor: Cursor) -> Durable:
+    return replace(durable, cursors=durable.cursors.set((group, log), cursor))
+
+
+def _with_group(durable: Durable, group: Group) -> Durable:
+    return replace(durable, groups=durable.groups.set(group.id, group))
+
+
+def _generation(durable: Durable, record: MemberJoined | MemberLeft) -> Durable:
+    group = durable.groups[record.group]
+    check(record.generation == group.generation + 1, "I-GENERATION", group, record)
+    return _with_group(durable, replace(group, generation=record.generation, changed_ms=record.at_ms))
+
+
+def _group_created(durable: Durable, record: GroupCreated) -> Durable:
+    check(record.name not in durable.groups_by_name, "I-NAMES", record)
+    group = Group(record.group, record.name, record.mode, record.strategy, (), 0, record.at_ms)
+    return replace(
+        durable,
+        next_group=max(durable.next_group, record.group + 1),
+        groups=durable.groups.set(record.group, group),
+        groups_by_name=durable.groups_by_name.set(record.name, record.group),
+    )
+
+
+def _group_deleted(durable: Durable, record: GroupDeleted) -> Durable:
+    cursors_left = durable.cursors.mutate()
+    for key, _ in ordered(durable.cursors):
+        if key[0] == record.group:
+            del cursors_left[key]
+    return replace(
+        durable,
+        groups=durable.groups.delete(record.group),
+        groups_by_name=durable.groups_by_name.delete(durable.groups[record.group].name),
+        cursors=cursors_left.finish(),
+    )
+
+
+def _topic_created(durable: Durable, record: TopicCreated) -> Durable:
+    check(record.name not in durable.topics_by_name, "I-NAMES", record)
+    lanes = max(1, record.lanes)
+    check(len(record.starts) == record.partitions * lanes, "I-NAMES", record)
+    topic = Topic(
+        record.topic,
+        record.name,
+        record.partitions,
+        record.lanes,
+        record.first_log,
+        record.config,
+        record.automatic,
+        record.at_ms,
+    )
+    logs = durable.logs.mutate()
+    for place, start in enumerate(record.starts):
+        number = record.first_log + place
+        logs[number] = Log(number, record.topic, place // lanes, place % lanes, start, start)
+    return replace(
+        durable,
+        next_topic=max(durable.next_topic, record.topic + 1),
+        next_log=max(durable.next_log, record.first_log + len(record.starts)),
+        topics=durable.topics.set(record.topic, topic),
+        topics_by_name=durable.topics_by_name.set(record.name, record.topic),
+        logs=logs.finish(),
+    )
+
+
+def _topic_deleted(durable: Durable, record: TopicDeleted) -> Durable:
+    topic = durable.topics[record.topic]
+    logs = durable.logs.mutate()
+    numbers = range(topic.first_log, topic.first_log + topic.log_count)
+    ends = tuple(durable.logs[number].end for number in numbers)
+    for number in numbers:
+        del logs[number]
+    cursors_left = durable.cursors.mutate()
+    for group, _ in ordered(durable.groups):
+        for number in numbers:
+            cursors_left.pop((group, number), None)
+    return replace(
+        durable,
+        topics=durable.topics.delete(record.topic),
+        topics_by_name=durable.topics_by_name.delete(topic.name),
+        retired_by_name=durable.retired_by_name.set(topic.name, ends),
+        logs=logs.finish(),
+        cursors=cursors_left.finish(),
+    )
+
+
+def _log_trimmed(durable: Durable, record: LogTrimmed) -> Durable:
+    log = durable.logs[record.log]
+    check(log.start <= record.start <= log.end, "I-RETAIN", log, record)
+    return replace(durable, logs=durable.logs.set(record.log, replace(log, start=record.start)))

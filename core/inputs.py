@@ -1,0 +1,223 @@
+"""What the world says to the core: everything that `step` reacts to.
+
+Promises  plain frozen data: the same inputs give the same decisions, so a recorded run can be run again.
+Never     holds payload bytes: a `Handle` stands for what the shell keeps.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from dovetail.core.records import TopicConfig
+from dovetail.core.state import BatchMeta
+
+
+class Input(Struct, frozen=True, gc=False, tag=True):
+    """Base of all inputs."""
+
+
+class Acks(IntEnum):
+    """What a publisher waits for."""
+
+    NONE = 0
+    STORED = 1
+    ALL = 2
+
+
+class Start(Input, frozen=True):
+    """The process started: the first input after recovery."""
+
+
+class SessionOpened(Input, frozen=True):
+    session: int
+    name: str
+
+
+class SessionClosed(Input, frozen=True):
+    session: int
+
+
+class Seen(Input, frozen=True):
+    """A sign of life that asks for nothing."""
+
+    session: int
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """Who waits for the confirmation of which part of a batch: `count` records from `index` on."""
+
+    session: int
+    request: int
+    index: int
+    count: int
+
+
+class Publish(Input, frozen=True):
+    """A checked batch in the shell's keeping under `handle`."""
+
+    topic: str
+    partition: int
+    handle: int
+    count: int
+    size_bytes: int
+    asks: tuple[Ask, ...]
+    acks: int = Acks.STORED
+    delay_ms: int = 0
+    ttl_ms: int = 0
+    flags: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class Subscribe(Input, frozen=True):
+    session: int
+    request: int
+    pattern: str
+    group: str
+    max_inflight: int
+    auto_ack: bool
+
+
+class Unsubscribe(Input, frozen=True):
+    session: int
+    request: int
+    subscription: int
+
+
+class JoinGroup(Input, frozen=True):
+    session: int
+    request: int
+    group: str
+    member: str
+    strategy: str
+
+
+class LeaveGroup(Input, frozen=True):
+    session: int
+    request: int
+    group: str
+    member: str
+
+
+class Heartbeat(Input, frozen=True):
+    session: int
+    request: int
+    member: str
+
+
+class SetCredit(Input, frozen=True):
+    session: int
+    request: int
+    subscription: int
+    max_inflight: int
+
+
+class Action(IntEnum):
+    ACK = 1
+    NACK = 2
+    REJECT = 3
+    EXTEND = 4
+
+
+class SettleItem(Struct, frozen=True, gc=False):
+    """One thing said about `first..last` of a lease."""
+
+    lease: int
+    action: int
+    first: int
+    last: int
+    reason: int = 0
+    delay_ms: int = 0
+    error: str = ""
+
+
+class Settle(Input, frozen=True):
+    session: int
+    request: int
+    items: tuple[SettleItem, ...]
+    wait: bool = False
+
+
+class ListTopics(Input, frozen=True):
+    session: int
+    request: int
+    pattern: str
+
+
+class CreateTopic(Input, frozen=True):
+    session: int
+    request: int
+    topic: str
+    partitions: int
+    lanes: int
+    config: TopicConfig
+
+
+class DeleteTopic(Input, frozen=True):
+    session: int
+    request: int
+    topic: str
+    force: bool
+
+
+class TrimLog(Input, frozen=True):
+    """Storage proposes that everything below `start` may go; the core decides how far (I-RETAIN)."""
+
+    log: int
+    start: int
+
+
+class Stored(Input, frozen=True):
+    """All frames up to `lsn` are as durable as their topics' sync policies ask."""
+
+    lsn: int
+
+
+class Sent(Input, frozen=True):
+    """`count` messages that need no acknowledgment left for the network: their credit is free again."""
+
+    subscription: int
+    count: int
+
+
+class Loaded(Input, frozen=True):
+    """The answer to `Read`: metadata of stored batches, in order, from the asked offset on."""
+
+    owner: int
+    log: int
+    batches: tuple[BatchMeta, ...]
+
+
+class Copied(Input, frozen=True):
+    """The answer to `Copy`: a new batch of one record under `handle`; size 0 means the original is gone."""
+
+    ticket: int
+    handle: int
+    size_bytes: int
+
+
+AnyInput = (
+    Start
+    | SessionOpened
+    | SessionClosed
+    | Seen
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | JoinGroup
+    | LeaveGroup
+    | Heartbeat
+    | SetCredit
+    | Settle
+    | ListTopics
+    | CreateTopic
+    | DeleteTopic
+    | TrimLog
+    | Stored
+    | Sent
+    | Loaded
+    | Copied
+)

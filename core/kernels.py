@@ -1,0 +1,62 @@
+"""Decisions over numbers, each its own function over ints, as the proofs run them.
+
+Promises  total over the ints their docstrings name; no containers, no floats, no clock.
+Never     knows what a session or a payload is.
+"""
+
+from __future__ import annotations
+
+RETRY_FIRST_MS = 1_000
+RETRY_CAP_MS = 60_000
+JITTER_PERCENT = 20
+
+
+def backoff_ms(failures: int, salt: int) -> int:
+    """How long after failure number `failures` (from 1) the next try waits.
+
+    The first retry is immediate; then 1 s doubling up to 60 s, plus up to 20% that `salt` decides.
+    """
+    if failures <= 1:
+        return 0
+    doublings = failures - 2
+    base = RETRY_CAP_MS if doublings >= 6 else min(RETRY_CAP_MS, RETRY_FIRST_MS << doublings)
+    return base + spread(salt, base * JITTER_PERCENT // 100)
+
+
+def spread(salt: int, limit: int) -> int:
+    """A number in `0..limit` that depends on `salt` alone."""
+    mixed = (salt * 0x9E3779B97F4A7C15 + 0x7F4A7C15) % (1 << 64)
+    return (mixed >> 33) % (limit + 1)
+
+
+def retry_length(length: int, failures: int, attempts_max: int) -> int:
+    """The longest range that is tried together after `failures` of `attempts_max` attempts failed.
+
+    An eighth at the first retry, single messages from the second retry or on the last attempt, so that one
+    poison message takes no neighbour along.
+    """
+    if failures == 0:
+        return length
+    if failures >= 2 or failures + 1 >= attempts_max:
+        return 1
+    return max(1, length // 8)
+
+
+def extended_deadline(granted_ms: int, deadline_ms: int, now_ms: int, by_ms: int, lease_max_ms: int) -> int:
+    """The deadline of a lease extended at `now_ms`: never earlier than it was, never past `lease_max` in all."""
+    return max(deadline_ms, min(now_ms + by_ms, granted_ms + lease_max_ms))
+
+
+def share(available: int, members: int, place: int) -> int:
+    """How many of `available` messages the member at `place` (from 0) of a ring of `members` gets."""
+    return available // members + (1 if place < available % members else 0)
+
+
+def is_expired(expires_at_ms: int, wall_ms: int) -> bool:
+    """Whether a message with this end of life (0: none) is past it."""
+    return expires_at_ms != 0 and expires_at_ms <= wall_ms
+
+
+def clamp_wall(previous_ms: int, wall_ms: int) -> int:
+    """The wall clock as the core uses it: it never goes back."""
+    return max(previous_ms, wall_ms)

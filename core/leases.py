@@ -1,0 +1,195 @@
+"""Leases: granted, shrunk, ended, given back; and what becomes of a range whose attempt failed.
+
+Promises  one live lease per offset and owner (I-LEASE); credit is taken when a lease is granted and returned when it
+          shrinks (I-CREDIT); a leaver's lease is given back uncounted (I-ATTEMPTS); the attempt that fails last
+          sends a message to the dead letters, and only that message.
+Never     looks at who asked: whether a settle is allowed was decided before.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dovetail.core import intervals, kernels, names, timers
+from dovetail.core.effects import DEAD_LETTERED, DROPPED, REQUEUED, Copy, Deliver, LeaseEnded
+from dovetail.core.ids import check
+from dovetail.core.records import FailReason
+from dovetail.core.state import Dying, Lease, Progress, Retry, Subscription
+from dovetail.core.turn import Turn
+
+
+def deliver(
+    turn: Turn, to: Subscription, log_id: int, first: int, last: int, attempt: int, expires_at_ms: int, *, leased: bool
+) -> None:
+    """Send `first..last` to a subscription, under a new lease or settled as it is sent."""
+    count = last - first + 1
+    log = turn.durable.logs[log_id]
+    topic = turn.durable.topics[log.topic]
+    lease_id = deadline_wall_ms = 0
+    if leased:
+        lease_id = (turn.durable.incarnation << 32) + turn.next_lease
+        turn.next_lease += 1
+        deadline_ms = turn.mono_ms + topic.config.lease_ms
+        deadline_wall_ms = turn.wall_ms + topic.config.lease_ms
+        turn.leases[lease_id] = Lease(
+            lease_id,
+            to.owner,
+            log_id,
+            ((first, last),),
+            to.id,
+            to.member,
+            attempt,
+            turn.mono_ms,
+            deadline_ms,
+            expires_at_ms,
+        )
+        turn.set_timer(deadline_ms, (timers.LEASE, lease_id, 0))
+        held = to.leases.set(lease_id, None)
+        turn.subscriptions[to.id] = replace(to, in_flight=to.in_flight + count, leases=held)
+    else:
+        turn.settle(to.owner, log_id, first, last)
+        turn.subscriptions[to.id] = replace(to, in_flight=to.in_flight + count)
+    turn.effects.append(
+        Deliver(
+            to.session,
+            to.id,
+            topic.name,
+            log.partition,
+            log.lane if topic.lanes else -1,
+            log_id,
+            lease_id,
+            attempt,
+            deadline_wall_ms,
+            ((first, last),),
+        )
+    )
+
+
+def shrink(turn: Turn, lease: Lease, first: int, last: int) -> Lease | None:
+    """The lease without `first..last`, which was decided; None when nothing of it is left."""
+    check(intervals.contains(lease.ranges, first, last), "I-LEASE", lease, first, last)
+    rest = intervals.remove(lease.ranges, first, last)
+    holder = turn.subscriptions[lease.subscription]
+    in_flight = holder.in_flight - (last - first + 1)
+    check(in_flight >= 0, "I-CREDIT", holder, first, last)
+    turn.woken[lease.owner] = None
+    if rest:
+        smaller = replace(lease, ranges=rest)
+        turn.leases[lease.id] = smaller
+        turn.subscriptions[holder.id] = replace(holder, in_flight=in_flight)
+        return smaller
+    del turn.leases[lease.id]
+    turn.clear_timer(lease.deadline_ms, (timers.LEASE, lease.id, 0))
+    turn.subscriptions[holder.id] = replace(holder, in_flight=in_flight, leases=holder.leases.delete(lease.id))
+    return None
+
+
+def _end(turn: Turn, lease: Lease) -> None:
+    session = turn.subscriptions[lease.subscription].session
+    rest: Lease | None = lease
+    for first, last in lease.ranges:
+        check(rest is not None, "I-LEASE", lease)
+        rest = shrink(turn, rest, first, last) if rest is not None else None
+    turn.effects.append(LeaseEnded(session, lease.id))
+
+
+def end_all(turn: Turn, owner: int, log: int) -> None:
+    """End every lease that `owner`'s members hold in a log that goes away."""
+    for number in turn.teams.get(owner, ()):
+        for lease_id in sorted(turn.subscriptions[number].leases):
+            lease = turn.leases[lease_id]
+            if lease.log == log:
+                _end(turn, lease)
+
+
+def give_back(turn: Turn, lease_id: int) -> None:
+    """End a lease without blame: what is left of it waits for anybody, at the same attempt."""
+    lease = turn.leases[lease_id]
+    _end(turn, lease)
+    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms) for first, last in lease.ranges]
+    add_retries(turn, lease.owner, lease.log, retries)
+
+
+def time_out(turn: Turn, lease_id: int) -> None:
+    """A lease's deadline passed: a failed attempt for everything that is left of it."""
+    lease = turn.leases.get(lease_id)
+    if lease is None or lease.deadline_ms > turn.mono_ms:
+        return
+    _end(turn, lease)
+    for first, last in lease.ranges:
+        fail(turn, lease, first, last, FailReason.TIMEOUT, 0, "no acknowledgment before the deadline")
+
+
+def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms: int, error: str) -> int:
+    """An attempt of `first..last` ended without success; says what becomes of it (REQUEUED, …)."""
+    attempts_max = turn.topic_of(lease.log).config.max_retries + 1
+    turn.fail(lease.owner, lease.log, first, last, lease.attempt, reason)
+    if lease.attempt >= attempts_max:
+        return die(turn, lease.owner, lease.log, first, last, lease.attempt, reason, error)
+    length = kernels.retry_length(last - first + 1, lease.attempt, attempts_max)
+    retries = []
+    for start in range(first, last + 1, length):
+        salt = (lease.log << 40) + (start << 8) + lease.attempt
+        wait_ms = delay_ms or kernels.backoff_ms(lease.attempt, salt)
+        end = min(last, start + length - 1)
+        retries.append(Retry(turn.mono_ms + wait_ms, start, end, lease.member, lease.expires_at_ms))
+    add_retries(turn, lease.owner, lease.log, retries)
+    return REQUEUED
+
+
+def reject(turn: Turn, lease: Lease, first: int, last: int, reason: int, error: str) -> int:
+    """No further try is wanted: to the dead letters at once, remembered durably until the copy is made."""
+    attempts_max = turn.topic_of(lease.log).config.max_retries + 1
+    turn.fail(lease.owner, lease.log, first, last, max(lease.attempt, attempts_max), reason)
+    return die(turn, lease.owner, lease.log, first, last, lease.attempt, reason, error)
+
+
+def add_retries(turn: Turn, owner: int, log: int, retries: list[Retry]) -> None:
+    """Let ranges wait for another try; the dispatcher looks at them when they are due."""
+    progress = turn.progress.get((owner, log))
+    if progress is None or not retries:
+        return
+    merged = tuple(sorted((*progress.retries, *retries), key=retry_order))
+    turn.progress[owner, log] = replace(progress, retries=merged)
+    for due_ms in sorted({retry.due_ms for retry in retries}):
+        if due_ms > turn.mono_ms:
+            turn.set_timer(due_ms, (timers.RETRY, owner, log))
+    turn.wake(owner, log)
+
+
+def retry_order(retry: Retry) -> tuple[int, int]:
+    """Earlier due first, then lower offset."""
+    return retry.due_ms, retry.first
+
+
+def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int, reason: int, error: str) -> int:
+    """Ask for a copy of each message; with the copy it moves to the dead letters (I-DEAD)."""
+    topic = turn.topic_of(log_id)
+    log = turn.durable.logs[log_id]
+    if names.dead_letters_of(topic.name) is None or not topic.config.dead_letters:
+        turn.expire(owner, log_id, first, last)
+        return DROPPED
+    group = turn.durable.groups[owner].name if owner > 0 else ""
+    lane = f".{log.lane}" if topic.lanes else ""
+    for offset in range(first, last + 1):
+        headers = (
+            ("dovetail-topic", topic.name),
+            ("dovetail-partition", str(log.partition)),
+            ("dovetail-offset", str(offset)),
+            ("dovetail-id", f"{topic.name}:{log.partition}{lane}:{offset}"),
+            ("dovetail-group", group),
+            ("dovetail-attempts", str(attempt)),
+            ("dovetail-reason", FailReason(reason).name.lower()),
+            ("dovetail-error", error[:1000]),
+            ("dovetail-died-ms", str(turn.wall_ms)),
+        )
+        ticket = turn.next_ticket
+        turn.next_ticket += 1
+        turn.dying[ticket] = Dying(owner, log_id, offset, reason, attempt)
+        turn.effects.append(Copy(ticket, log_id, offset, headers))
+    return DEAD_LETTERED
+
+
+def without_retry(progress: Progress, retry: Retry) -> Progress:
+    """The progress after `retry` was taken up."""
+    return replace(progress, retries=tuple(other for other in progress.retries if other is not retry))

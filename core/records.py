@@ -1,0 +1,222 @@
+"""What the broker decided: one frozen record per decision, the only thing that changes durable state.
+
+Promises  a record says everything `evolve` needs; its wire form is a msgpack array `[tag, fields…]`
+          (`spec/formats.md`), so fields are only ever appended, with defaults.
+Never     holds a payload: `BatchAppended` is journalled as the entry that carries the batch.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+from msgspec import Struct
+
+NO_TIME = 0
+"""A deliver_at or expires_at that was not asked for."""
+
+
+class Record(Struct, frozen=True, array_like=True, gc=False):
+    """Base of all records: encoded as a msgpack array whose first element is the tag."""
+
+
+class SyncPolicy(IntEnum):
+    """Which lsn a confirm waits for: the synced one, or the written one."""
+
+    ALWAYS = 0
+    INTERVAL = 1
+    OS = 2
+
+
+class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
+    """One topic's settings; 0 means "no limit" wherever a limit is meant."""
+
+    lease_ms: int = 30_000
+    lease_max_ms: int = 3_600_000
+    max_retries: int = 3
+    retention_ms: int = 7 * 86_400_000
+    retention_bytes: int = 0
+    retention_count: int = 0
+    retain_on_ack: bool = True
+    bytes_max_hard: int = 0
+    compact: bool = False
+    sync: SyncPolicy = SyncPolicy.ALWAYS
+    ttl_ms: int = 0
+    dead_letters: bool = True
+
+
+class EntryFlag(IntFlag):
+    """Bits of an entry's flags byte."""
+
+    NO_ACK = 1
+    """Settled when sent: its publisher asked for no acknowledgments."""
+
+
+class FailReason(IntEnum):
+    """Why an attempt failed; 1 to 3 are NACK's reasons on the wire."""
+
+    UNSPECIFIED = 0
+    PROCESSING = 1
+    POISON = 2
+    TIMEOUT = 3
+    REJECTED = 4
+
+
+class BrokerStarted(Record, frozen=True, tag=1):
+    incarnation: int
+    at_ms: int
+
+
+class TopicCreated(Record, frozen=True, tag=2):
+    topic: int
+    name: str
+    partitions: int
+    lanes: int
+    first_log: int
+    starts: tuple[int, ...]
+    config: TopicConfig
+    automatic: bool
+    at_ms: int
+
+
+class TopicConfigured(Record, frozen=True, tag=3):
+    topic: int
+    config: TopicConfig
+
+
+class TopicDeleted(Record, frozen=True, tag=4):
+    topic: int
+
+
+class BatchAppended(Record, frozen=True, tag=5):
+    log: int
+    base: int
+    count: int
+    arrival_ms: int
+    deliver_at_ms: int
+    expires_at_ms: int
+    flags: int
+    size_bytes: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    handle: int
+
+
+class LogTrimmed(Record, frozen=True, tag=6):
+    """Everything below `start` is gone: retention, compaction's tail, or an operator."""
+
+    log: int
+    start: int
+
+
+class GroupCreated(Record, frozen=True, tag=7):
+    group: int
+    name: str
+    mode: str
+    strategy: str
+    at_ms: int
+
+
+class GroupDeleted(Record, frozen=True, tag=8):
+    group: int
+
+
+class PatternAdded(Record, frozen=True, tag=9):
+    group: int
+    pattern: str
+
+
+class PatternRemoved(Record, frozen=True, tag=10):
+    group: int
+    pattern: str
+
+
+class MemberJoined(Record, frozen=True, tag=11):
+    group: int
+    member: str
+    generation: int
+    at_ms: int
+
+
+class MemberLeft(Record, frozen=True, tag=12):
+    group: int
+    member: str
+    generation: int
+    at_ms: int
+
+
+class CursorOpened(Record, frozen=True, tag=13):
+    group: int
+    log: int
+    floor: int
+
+
+class Settled(Record, frozen=True, tag=14):
+    group: int
+    log: int
+    first: int
+    last: int
+
+
+class AttemptFailed(Record, frozen=True, tag=15):
+    """The range's attempt number `attempt` ended without success."""
+
+    group: int
+    log: int
+    first: int
+    last: int
+    attempt: int
+    reason: int
+
+
+class DeadLettered(Record, frozen=True, tag=16):
+    """Settles one offset of the original; its copy is the entry appended in the same frame."""
+
+    group: int
+    log: int
+    offset: int
+    dead_log: int
+    dead_offset: int
+    reason: int
+
+
+class Expired(Record, frozen=True, tag=17):
+    """Settles a range that nobody will get any more: its time to live ended, or retention took it."""
+
+    group: int
+    log: int
+    first: int
+    last: int
+
+
+class FloorReset(Record, frozen=True, tag=18):
+    """An operator's or member's seek: the only way a floor goes back."""
+
+    group: int
+    log: int
+    floor: int
+
+
+AnyRecord = (
+    BrokerStarted
+    | TopicCreated
+    | TopicConfigured
+    | TopicDeleted
+    | BatchAppended
+    | LogTrimmed
+    | GroupCreated
+    | GroupDeleted
+    | PatternAdded
+    | PatternRemoved
+    | MemberJoined
+    | MemberLeft
+    | CursorOpened
+    | Settled
+    | AttemptFailed
+    | DeadLettered
+    | Expired
+    | FloorReset
+)
+
+LAZY = (Settled, AttemptFailed, Expired)
+"""Records that may wait for the next commit: nobody was promised them durable (`settle_linger`)."""

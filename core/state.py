@@ -1,0 +1,235 @@
+"""The broker's state: immutable, keyed by ints, split into what is durable and what ends with a session.
+
+Promises  `Durable` is exactly what `fold(evolve, checkpoint, journal)` gives; `Live` can be made anew from it
+          (`awaken`), and everything in it (sessions, leases, retries, tails) is lost at a crash on purpose.
+Never     iterated by hash order: `*_by_name` maps are for look-ups alone.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+from msgspec import Struct
+
+from dovetail.core.cursor import Cursor
+from dovetail.core.intervals import Intervals
+from dovetail.core.names import Trie
+from dovetail.core.records import TopicConfig
+from dovetail.core.timers import Wheel
+
+TAIL_BATCHES_MAX = 128
+"""Batches per log whose metadata stays in memory; what is older is asked for by `Read`."""
+
+
+class Topic(Struct, frozen=True, gc=False):
+    id: int
+    name: str
+    partitions: int
+    lanes: int
+    first_log: int
+    config: TopicConfig
+    automatic: bool
+    created_ms: int
+
+    @property
+    def log_count(self) -> int:
+        """How many logs it has: a partition has one, or one per lane."""
+        return self.partitions * max(1, self.lanes)
+
+
+class Log(Struct, frozen=True, gc=False):
+    """One topic's partition (and lane): `start..end` are the offsets that exist, `end` excluded."""
+
+    id: int
+    topic: int
+    partition: int
+    lane: int
+    start: int
+    end: int
+    appended_bytes: int = 0
+
+
+class Group(Struct, frozen=True, gc=False):
+    id: int
+    name: str
+    mode: str
+    strategy: str
+    patterns: tuple[str, ...]
+    generation: int
+    changed_ms: int
+
+
+class Durable(Struct, frozen=True, gc=False):
+    """What survives a crash."""
+
+    lsn: int = 0
+    incarnation: int = 0
+    wall_ms: int = 0
+    next_topic: int = 1
+    next_log: int = 1
+    next_group: int = 1
+    topics: Map[int, Topic] = Map()
+    topics_by_name: Map[str, int] = Map()
+    retired_by_name: Map[str, tuple[int, ...]] = Map()
+    logs: Map[int, Log] = Map()
+    groups: Map[int, Group] = Map()
+    groups_by_name: Map[str, int] = Map()
+    cursors: Map[tuple[int, int], Cursor] = Map()
+
+
+class BatchMeta(Struct, frozen=True, gc=False):
+    """What the core knows of a stored batch."""
+
+    base: int
+    last: int
+    size_bytes: int
+    expires_at_ms: int
+    flags: int
+
+
+class Tail(Struct, frozen=True, gc=False):
+    """A log's volatile part: how far it is stored, and its newest batches' metadata, oldest first."""
+
+    stored: int
+    batches: tuple[BatchMeta, ...] = ()
+
+
+class Session(Struct, frozen=True, gc=False):
+    id: int
+    name: str
+    seen_ms: int
+    subscriptions: tuple[int, ...] = ()
+    members: tuple[tuple[int, str], ...] = ()
+    """`(group, member name)` for each group it is in."""
+
+
+class Subscription(Struct, frozen=True, gc=False):
+    id: int
+    session: int
+    owner: int
+    member: str
+    pattern: str
+    credit_max: int
+    in_flight: int
+    auto_ack: bool
+    leases: Map[int, None] = Map()
+
+
+class Lease(Struct, frozen=True, gc=False):
+    """A delivery under way: the `ranges` of one log that one subscription holds until `deadline_ms`."""
+
+    id: int
+    owner: int
+    log: int
+    ranges: Intervals
+    subscription: int
+    member: str
+    attempt: int
+    granted_ms: int
+    deadline_ms: int
+    expires_at_ms: int
+
+
+class Retry(Struct, frozen=True, gc=False):
+    """A range that waits for another try, from `due_ms` on, better not at member `avoid`."""
+
+    due_ms: int
+    first: int
+    last: int
+    avoid: str
+    expires_at_ms: int
+
+
+class Progress(Struct, frozen=True, gc=False):
+    """A cursor's volatile part: where fresh reading goes on, and what waits for another try."""
+
+    next: int
+    retries: tuple[Retry, ...] = ()
+    turn: int = 0
+    """The place in the ring of members that is served next."""
+    window: tuple[BatchMeta, ...] = ()
+    """Metadata of older batches, as the last `Loaded` gave it."""
+    reading: bool = False
+    waiting: bool = False
+    """In its owner's queue for credit."""
+
+
+class Queue(Struct, frozen=True, gc=False):
+    """A first-in first-out queue of log ids as a persistent map."""
+
+    items: Map[int, int] = Map()
+    head: int = 0
+    tail: int = 0
+
+
+class Dying(Struct, frozen=True, gc=False):
+    """An offset on its way to the dead letters: its copy was asked for."""
+
+    owner: int
+    log: int
+    offset: int
+    reason: int
+    attempt: int
+
+
+class Waiting(Struct, frozen=True, gc=False):
+    """What becomes visible when the frame `lsn` is stored: ends of logs, and answers."""
+
+    lsn: int
+    ends: tuple[tuple[int, int], ...]
+    replies: tuple[object, ...]
+
+
+class Live(Struct, frozen=True, gc=False):
+    """What ends with a session or the process."""
+
+    topic_trie: Trie = Trie()
+    group_trie: Trie = Trie()
+    subscription_trie: Trie = Trie()
+    tails: Map[int, Tail] = Map()
+    readers: Map[int, tuple[int, ...]] = Map()
+    """Log id to the owners that read it, in order."""
+    routes: Map[tuple[int, int], tuple[int, ...]] = Map()
+    """(owner, topic) to subscriptions, one per member, in order of member id."""
+    teams: Map[int, tuple[int, ...]] = Map()
+    """Owner to all its subscriptions, oldest first."""
+    sessions: Map[int, Session] = Map()
+    subscriptions: Map[int, Subscription] = Map()
+    members_by_name: Map[str, int] = Map()
+    """"group/member" to the session that holds it."""
+    progress: Map[tuple[int, int], Progress] = Map()
+    ephemeral: Map[tuple[int, int], Cursor] = Map()
+    leases: Map[int, Lease] = Map()
+    dying: Map[int, Dying] = Map()
+    queues: Map[int, Queue] = Map()
+    timers: Wheel = Wheel()
+    waiting: Map[int, Waiting] = Map()
+    waiting_first: int = 1
+    stored_lsn: int = 0
+    next_subscription: int = 1
+    next_lease: int = 1
+    next_ticket: int = 1
+    next_spread: int = 0
+    """Counts publishes that left the choice of a partition to the broker."""
+
+
+class Settings(Struct, frozen=True, gc=False):
+    """What an operator may change about the whole broker; each default has its reason in `spec/settings.md`."""
+
+    topic_defaults: TopicConfig = TopicConfig()
+    auto_create: bool = True
+    partitions: int = 1
+    max_inflight: int = 100
+    session_timeout_ms: int = 30_000
+    settle_linger_ms: int = 50
+    message_bytes_max: int = 1 << 20
+    deliver_bytes_max: int = 1 << 20
+    topics_max: int = 10_000
+    partitions_max: int = 1_000
+    patterns_max: int = 1_000
+    dead_letter_retention_ms: int = 14 * 86_400_000
+
+
+class State(Struct, frozen=True, gc=False):
+    durable: Durable = Durable()
+    live: Live = Live()
+    settings: Settings = Settings()

@@ -1,0 +1,139 @@
+"""Topics: found, made on first use, listed, deleted, trimmed.
+
+Promises  a topic that appears is read by every group and subscription whose pattern matches it, from its start;
+          one that is created again goes on from its old end (I-IDS).
+Never     removes anything that a group still needs (I-RETAIN).
+"""
+
+from __future__ import annotations
+
+from dovetail.core import names, routing
+from dovetail.core.effects import Done, LogInfo, TopicInfo, Topics
+from dovetail.core.inputs import CreateTopic, DeleteTopic, ListTopics, TrimLog
+from dovetail.core.names import BadName
+from dovetail.core.records import LogTrimmed, TopicConfig, TopicCreated, TopicDeleted
+from dovetail.core.state import Tail, Topic
+from dovetail.core.turn import Turn
+from dovetail.core.wire import Status
+
+
+class Refusal(Exception):
+    """A peer's request that can't be met; carries the status and the reason for its answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+def find_or_create(turn: Turn, text: str) -> Topic:
+    """The topic called `text`, made now if topics are made on first use; raises `Refusal`."""
+    found = turn.durable.topics_by_name.get(text)
+    if found is not None:
+        return turn.durable.topics[found]
+    try:
+        name = names.topic_name(text)
+    except BadName as error:
+        raise Refusal(Status.INVALID, str(error)) from None
+    found = turn.durable.topics_by_name.get(name)
+    if found is not None:
+        return turn.durable.topics[found]
+    if not turn.settings.auto_create:
+        raise Refusal(Status.NOT_FOUND, f"topic {name!r} does not exist and topics are not created on first use here")
+    return create(turn, name, turn.settings.partitions, 0, turn.settings.topic_defaults, automatic=True)
+
+
+def create(turn: Turn, name: str, partitions: int, lanes: int, config: TopicConfig, *, automatic: bool) -> Topic:
+    """A new topic under a canonical name; everyone whose pattern matches starts to read it."""
+    if len(turn.durable.topics) >= turn.settings.topics_max:
+        raise Refusal(Status.QUOTA, f"there are {turn.settings.topics_max} topics already, the most this broker allows")
+    count = partitions * max(1, lanes)
+    old_ends = turn.durable.retired_by_name.get(name, ())
+    # A partition keeps its old end even if the new topic has fewer or more: the highest end is safe for all.
+    starts = old_ends if len(old_ends) == count else (max(old_ends, default=0),) * count
+    turn.emit(
+        TopicCreated(
+            turn.durable.next_topic,
+            name,
+            partitions,
+            lanes,
+            turn.durable.next_log,
+            starts,
+            config,
+            automatic,
+            turn.wall_ms,
+        )
+    )
+    topic = turn.durable.topics[turn.durable.topics_by_name[name]]
+    turn.topic_trie = turn.topic_trie.insert(name, topic.id)
+    for log in range(topic.first_log, topic.first_log + topic.log_count):
+        turn.tails[log] = Tail(turn.durable.logs[log].end)
+    routing.topic_appeared(turn, topic)
+    return topic
+
+
+def create_by_request(turn: Turn, request: CreateTopic) -> None:
+    """An operator's explicit creation."""
+    try:
+        name = names.topic_name(request.topic)
+    except BadName as error:
+        return turn.refuse(request.session, request.request, Status.INVALID, str(error))
+    if name in turn.durable.topics_by_name:
+        return turn.refuse(request.session, request.request, Status.EXISTS, f"topic {name!r} exists already")
+    most = turn.settings.partitions_max
+    if not 1 <= request.partitions <= most or request.lanes not in (0, 5):
+        reason = f"{request.partitions} partitions and {request.lanes} lanes: 1 to {most} partitions, 0 or 5 lanes"
+        return turn.refuse(request.session, request.request, Status.INVALID, reason)
+    try:
+        create(turn, name, request.partitions, request.lanes, request.config, automatic=False)
+    except Refusal as refusal:
+        return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def delete(turn: Turn, request: DeleteTopic) -> None:
+    """Remove a topic with its messages; refused while somebody subscribes, unless forced."""
+    number = turn.durable.topics_by_name.get(request.topic.replace("/", "."))
+    if number is None:
+        reason = f"topic {request.topic!r} does not exist"
+        return turn.refuse(request.session, request.request, Status.NOT_FOUND, reason)
+    topic = turn.durable.topics[number]
+    subscribers = routing.subscriber_count(turn, topic)
+    if subscribers and not request.force:
+        reason = f"topic {topic.name!r} has {subscribers} subscribers: unsubscribe them or force the deletion"
+        return turn.refuse(request.session, request.request, Status.EXISTS, reason)
+    routing.topic_vanishes(turn, topic)
+    turn.topic_trie = turn.topic_trie.remove(topic.name, topic.id)
+    for log in range(topic.first_log, topic.first_log + topic.log_count):
+        del turn.tails[log]
+        turn.ends.pop(log, None)
+    turn.emit(TopicDeleted(topic.id))
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def trim(turn: Turn, request: TrimLog) -> None:
+    """Retention: what is below the proposed start, below every group's floor and stored may go."""
+    log = turn.durable.logs.get(request.log)
+    if log is None:
+        return
+    start = min(request.start, turn.tails[log.id].stored)
+    for owner in turn.readers.get(log.id, ()):
+        if owner > 0:
+            start = min(start, turn.durable.cursors[owner, log.id].floor)
+    if start > log.start:
+        turn.emit(LogTrimmed(log.id, start))
+
+
+def describe(turn: Turn, request: ListTopics) -> None:
+    """The topics that a pattern matches, with their logs' bounds."""
+    try:
+        pattern = names.pattern(request.pattern or "#")
+    except BadName as error:
+        return turn.refuse(request.session, request.request, Status.INVALID, str(error))
+    found = []
+    for number in turn.topic_trie.topics_for(pattern):
+        topic = turn.durable.topics[number]
+        logs = [turn.durable.logs[log] for log in range(topic.first_log, topic.first_log + topic.log_count)]
+        infos = tuple(LogInfo(log.partition, log.lane, log.start, turn.tails[log.id].stored) for log in logs)
+        found.append(TopicInfo(topic.name, infos))
+    return turn.reply(request.session, request.request, Topics(tuple(found)))

@@ -1,0 +1,219 @@
+"""One step under way: the state as it is being changed, and what came out of it so far.
+
+Promises  durable state changes only through `emit`, which records and evolves in one breath; volatile maps are
+          transients that nobody outside the step ever sees.
+Never     survives its step.
+"""
+
+from __future__ import annotations
+
+from immutables import MapMutation
+from msgspec.structs import replace
+
+from dovetail.core import cursor as cursors
+from dovetail.core import timers
+from dovetail.core.cursor import Cursor
+from dovetail.core.effects import Answer, AnyEffect, Refused, Reply
+from dovetail.core.evolve import evolve
+from dovetail.core.ids import Now
+from dovetail.core.kernels import clamp_wall
+from dovetail.core.records import AnyRecord, AttemptFailed, Expired, Settled
+from dovetail.core.state import Live, Progress, Queue, Settings, State, Subscription, Topic, Waiting
+from dovetail.core.timers import Timer
+
+
+class Turn:
+    """The mutable inside of a step; decisions are functions that take one."""
+
+    __slots__ = (
+        "_live",
+        "dirty",
+        "durable",
+        "dying",
+        "effects",
+        "ends",
+        "ephemeral",
+        "group_trie",
+        "leases",
+        "lsn",
+        "members_by_name",
+        "mono_ms",
+        "next_lease",
+        "next_spread",
+        "next_subscription",
+        "next_ticket",
+        "progress",
+        "queues",
+        "readers",
+        "records",
+        "replies",
+        "routes",
+        "sessions",
+        "settings",
+        "stored_lsn",
+        "subscription_trie",
+        "subscriptions",
+        "tails",
+        "teams",
+        "timers",
+        "topic_trie",
+        "waiting",
+        "waiting_first",
+        "wall_ms",
+        "woken",
+    )
+
+    def __init__(self, state: State, now: Now) -> None:
+        live = state.live
+        self._live = live
+        self.durable = state.durable
+        self.settings: Settings = state.settings
+        self.mono_ms = now.mono_ms
+        self.wall_ms = clamp_wall(state.durable.wall_ms, now.wall_ms)
+        self.lsn = state.durable.lsn + 1
+        self.records: list[AnyRecord] = []
+        self.effects: list[AnyEffect] = []
+        self.ends: dict[int, int] = {}
+        self.replies: list[object] = []
+        self.dirty: dict[tuple[int, int], None] = {}
+        self.woken: dict[int, None] = {}
+        self.topic_trie = live.topic_trie
+        self.group_trie = live.group_trie
+        self.subscription_trie = live.subscription_trie
+        self.timers = live.timers
+        self.waiting_first = live.waiting_first
+        self.stored_lsn = live.stored_lsn
+        self.next_subscription = live.next_subscription
+        self.next_lease = live.next_lease
+        self.next_ticket = live.next_ticket
+        self.next_spread = live.next_spread
+        self.tails = live.tails.mutate()
+        self.readers = live.readers.mutate()
+        self.routes = live.routes.mutate()
+        self.teams = live.teams.mutate()
+        self.sessions = live.sessions.mutate()
+        self.subscriptions = live.subscriptions.mutate()
+        self.members_by_name: MapMutation[str, int] = live.members_by_name.mutate()
+        self.progress = live.progress.mutate()
+        self.ephemeral = live.ephemeral.mutate()
+        self.leases = live.leases.mutate()
+        self.dying = live.dying.mutate()
+        self.queues = live.queues.mutate()
+        self.waiting = live.waiting.mutate()
+
+    def emit(self, record: AnyRecord) -> None:
+        """Decide `record`: it joins this step's journal frame, and the durable state follows it."""
+        self.durable = evolve(self.durable, record)
+        self.records.append(record)
+
+    def reply(self, session: int, request: int, answer: Answer) -> None:
+        """Answer now."""
+        self.effects.append(Reply(session, request, answer))
+
+    def refuse(self, session: int, request: int, status: int, reason: str, retry_after_ms: int = 0) -> None:
+        """Answer that it was not done, and why."""
+        self.effects.append(Reply(session, request, Refused(status, reason, retry_after_ms)))
+
+    def reply_stored(self, session: int, request: int, answer: Answer) -> None:
+        """Answer when this step's frame is stored (I-CONFIRM)."""
+        self.replies.append(Reply(session, request, answer))
+
+    def set_timer(self, at_ms: int, timer: Timer) -> None:
+        """Have `timer` fire at `at_ms` of the monotonic clock."""
+        self.timers = timers.put(self.timers, at_ms, timer)
+
+    def clear_timer(self, at_ms: int, timer: Timer) -> None:
+        """Forget a timer set for `at_ms`."""
+        self.timers = timers.drop(self.timers, at_ms, timer)
+
+    def topic_of(self, log: int) -> Topic:
+        """The topic that a log belongs to."""
+        return self.durable.topics[self.durable.logs[log].topic]
+
+    def cursor(self, owner: int, log: int) -> Cursor:
+        """A group's durable cursor, or the ephemeral one of a session's ungrouped subscriptions."""
+        return self.durable.cursors[owner, log] if owner > 0 else self.ephemeral[owner, log]
+
+    def settle(self, owner: int, log: int, first: int, last: int) -> None:
+        """`first..last` needs no delivery any more: it was acknowledged."""
+        if owner > 0:
+            self.emit(Settled(owner, log, first, last))
+        else:
+            self.ephemeral[owner, log] = cursors.settle(self.ephemeral[owner, log], first, last)
+
+    def expire(self, owner: int, log: int, first: int, last: int) -> None:
+        """`first..last` needs no delivery any more: its time is over, or it is gone."""
+        if owner > 0:
+            self.emit(Expired(owner, log, first, last))
+        else:
+            self.ephemeral[owner, log] = cursors.settle(self.ephemeral[owner, log], first, last)
+
+    def fail(self, owner: int, log: int, first: int, last: int, attempt: int, reason: int) -> None:
+        """Attempt number `attempt` of `first..last` ended without success."""
+        if owner > 0:
+            self.emit(AttemptFailed(owner, log, first, last, attempt, reason))
+        else:
+            self.ephemeral[owner, log] = cursors.fail(self.ephemeral[owner, log], first, last, attempt)
+
+    def wake(self, owner: int, log: int) -> None:
+        """Have the dispatcher look at this cursor before the step ends."""
+        self.dirty[owner, log] = None
+
+    def has_credit(self, subscription: Subscription) -> bool:
+        """Whether it may be sent another message."""
+        return subscription.in_flight < subscription.credit_max
+
+    def enqueue(self, owner: int, log: int, progress: Progress) -> None:
+        """Let a cursor with work wait until one of its owner's members has credit."""
+        if progress.waiting:
+            return
+        self.progress[owner, log] = replace(progress, waiting=True)
+        queue = self.queues.get(owner) or Queue()
+        self.queues[owner] = Queue(queue.items.set(queue.tail, log), queue.head, queue.tail + 1)
+
+    def dequeue(self, owner: int) -> int | None:
+        """The log that has waited longest for credit of this owner's members."""
+        queue = self.queues.get(owner)
+        if queue is None:
+            return None
+        if queue.head == queue.tail:
+            del self.queues[owner]
+            return None
+        log = queue.items[queue.head]
+        self.queues[owner] = Queue(queue.items.delete(queue.head), queue.head + 1, queue.tail)
+        return log
+
+    def finish(self) -> State:
+        """The state after this step."""
+        durable = self.durable
+        if self.records:
+            durable = replace(durable, lsn=self.lsn, wall_ms=self.wall_ms)
+            self.waiting[self.lsn] = Waiting(self.lsn, tuple(self.ends.items()), tuple(self.replies))
+        else:
+            self.effects.extend(reply for reply in self.replies if isinstance(reply, Reply))
+        live = Live(
+            topic_trie=self.topic_trie,
+            group_trie=self.group_trie,
+            subscription_trie=self.subscription_trie,
+            tails=self.tails.finish(),
+            readers=self.readers.finish(),
+            routes=self.routes.finish(),
+            teams=self.teams.finish(),
+            sessions=self.sessions.finish(),
+            subscriptions=self.subscriptions.finish(),
+            members_by_name=self.members_by_name.finish(),
+            progress=self.progress.finish(),
+            ephemeral=self.ephemeral.finish(),
+            leases=self.leases.finish(),
+            dying=self.dying.finish(),
+            queues=self.queues.finish(),
+            timers=self.timers,
+            waiting=self.waiting.finish(),
+            waiting_first=self.waiting_first,
+            stored_lsn=self.stored_lsn,
+            next_subscription=self.next_subscription,
+            next_lease=self.next_lease,
+            next_ticket=self.next_ticket,
+            next_spread=self.next_spread,
+        )
+        return State(durable, live, self.settings)

@@ -1,0 +1,1 @@
+"""Proofs that run the shipped functions on symbolic integers."""

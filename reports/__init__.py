@@ -1,0 +1,1 @@
+"""The Spark pipeline: campaigns as jobs, analysis, audit, the report."""

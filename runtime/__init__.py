@@ -1,0 +1,1 @@
+"""What touches the world: storage engine, asyncio shell, TCP, HTTP, console, client."""

@@ -1,0 +1,1 @@
+"""The client people import: asyncio first, with a thin blocking twin."""

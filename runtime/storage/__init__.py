@@ -1,0 +1,1 @@
+"""The storage engine: journal, logs, index, checkpoints, recovery."""

@@ -1,0 +1,248 @@
+"""The seam to the disk: every file operation is a value that somebody executes.
+
+A storage procedure is a generator (`Task`) that yields operations and gets their results. `run` executes one
+inline; the simulator executes one operation at a time, with latencies, and may crash between any two.
+
+Promises  an operation that fails raises `DiskError` into the task, with a kind the callers can act on.
+Never     knows what is in the files. Paths are relative to the data directory, with slashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Kind(StrEnum):
+    """Why an operation failed."""
+
+    FULL = "full"
+    DENIED = "denied"
+    DESCRIPTORS = "descriptors"
+    MISSING = "missing"
+    EXISTS = "exists"
+    NOT_A_DIRECTORY = "not a directory"
+    LOCKED = "locked"
+    IO = "io"
+
+
+class DiskError(OSError):
+    """An operation failed. `holder` says who has the lock when the kind is LOCKED."""
+
+    def __init__(self, kind: Kind, path: str, text: str, holder: str = "") -> None:
+        super().__init__(f"{path}: {text}")
+        self.kind = kind
+        self.path = path
+        self.holder = holder
+
+
+class SyncFailed(DiskError):
+    """A sync failed: what it covered may or may not be on the disk, and no later sync will tell."""
+
+
+class Create(Struct, frozen=True):
+    """Make an empty file; one that is there is emptied."""
+
+    path: str
+
+
+class Write(Struct, frozen=True):
+    """Write all buffers at `position`; the file must be there."""
+
+    path: str
+    position: int
+    buffers: Sequence[Buffer]
+
+
+class Read(Struct, frozen=True):
+    """Up to `size` bytes from `position`; fewer only at the file's end. Gives bytes."""
+
+    path: str
+    position: int
+    size: int
+
+
+class Truncate(Struct, frozen=True):
+    path: str
+    size: int
+
+
+class Sync(Struct, frozen=True):
+    """Everything written to the file is on the disk when this returns. Its name is not: see `SyncDir`."""
+
+    path: str
+
+
+class SyncDir(Struct, frozen=True):
+    """Names made, moved and removed in the directory are on the disk when this returns."""
+
+    path: str
+
+
+class Rename(Struct, frozen=True):
+    """Move a file or directory; a file that is there is replaced."""
+
+    path: str
+    target: str
+
+
+class Remove(Struct, frozen=True):
+    path: str
+
+
+class MakeDir(Struct, frozen=True):
+    """Make a directory; one that is there is kept."""
+
+    path: str
+
+
+class RemoveDir(Struct, frozen=True):
+    """Remove an empty directory."""
+
+    path: str
+
+
+class List(Struct, frozen=True):
+    """Gives `list[FileInfo]`, by name."""
+
+    path: str
+
+
+class Free(Struct, frozen=True):
+    """Gives `Space`."""
+
+
+class Lock(Struct, frozen=True):
+    """Take the file's lock for this process and write `holder` into it; LOCKED names the one who has it."""
+
+    path: str
+    holder: str
+
+
+class Unlock(Struct, frozen=True):
+    path: str
+
+
+Op = (
+    Create
+    | Write
+    | Read
+    | Truncate
+    | Sync
+    | SyncDir
+    | Rename
+    | Remove
+    | MakeDir
+    | RemoveDir
+    | List
+    | Free
+    | Lock
+    | Unlock
+)
+
+
+class FileInfo(Struct, frozen=True, order=True):
+    name: str
+    size: int
+    is_dir: bool
+
+
+class Space(Struct, frozen=True):
+    total_bytes: int
+    free_bytes: int
+
+
+class Disk(Protocol):
+    """Executes one operation and returns its result, or raises `DiskError`."""
+
+    def execute(self, op: Op) -> Any: ...
+
+
+T = TypeVar("T")
+Task = Generator[Op, Any, T]
+
+
+def run(disk: Disk, task: Task[T]) -> T:
+    """Execute a whole task here and now."""
+    try:
+        op = next(task)
+        while True:
+            try:
+                result = disk.execute(op)
+            except DiskError as error:
+                op = task.throw(error)
+            else:
+                op = task.send(result)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+def list_dir(path: str) -> Task[list[FileInfo]]:
+    """The directory's content; empty when it is not there."""
+    try:
+        found: list[FileInfo] = yield List(path)
+    except DiskError as error:
+        if error.kind != Kind.MISSING:
+            raise
+        return []
+    return found
+
+
+def remove_file(path: str) -> Task[None]:
+    """Remove a file that may be gone already."""
+    try:
+        yield Remove(path)
+    except DiskError as error:
+        if error.kind != Kind.MISSING:
+            raise
+
+
+def remove_tree(path: str) -> Task[None]:
+    """Remove a directory and all in it; may be repeated after a crash."""
+    for info in (yield from list_dir(path)):
+        inner = f"{path}/{info.name}"
+        if info.is_dir:
+            yield from remove_tree(inner)
+        else:
+            yield from remove_file(inner)
+    try:
+        yield RemoveDir(path)
+    except DiskError as error:
+        if error.kind != Kind.MISSING:
+            raise
+
+
+def read_all(path: str, chunk_bytes: int = 1 << 20) -> Task[bytes]:
+    """A whole small file."""
+    pieces: list[bytes] = []
+    position = 0
+    while True:
+        piece: bytes = yield Read(path, position, chunk_bytes)
+        pieces.append(piece)
+        position += len(piece)
+        if len(piece) < chunk_bytes:
+            return b"".join(pieces)
+
+
+def replace_file(path: str, pieces: Sequence[Buffer]) -> Task[None]:
+    """Put a whole file in place: written beside, synced, renamed, directory synced."""
+    beside = f"{path}.tmp"
+    yield Create(beside)
+    position = 0
+    for piece in pieces:
+        yield Write(beside, position, (piece,))
+        position += len(piece)
+    yield Sync(beside)
+    yield Rename(beside, path)
+    yield SyncDir(parent(path))
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in; "" is the data directory itself."""
+    return path.rpartition("/")[0]

@@ -1,0 +1,254 @@
+"""The real disk: plain system calls below one directory, and a small cache of open files.
+
+Promises  operations may be executed from several threads; a file that is replaced or removed is never read or
+          written through an old descriptor by an operation that starts afterwards.
+Never     retries, buffers or reorders.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock as Mutex
+from typing import Any, assert_never
+
+from dovetail.runtime.storage.disk import (
+    Buffer,
+    Create,
+    DiskError,
+    FileInfo,
+    Free,
+    Kind,
+    List,
+    Lock,
+    MakeDir,
+    Op,
+    Read,
+    Remove,
+    RemoveDir,
+    Rename,
+    Space,
+    Sync,
+    SyncDir,
+    SyncFailed,
+    Truncate,
+    Unlock,
+    Write,
+)
+
+OPEN_FILES_MAX = 256
+_IOV_MAX = 512
+_KINDS = {
+    errno.ENOSPC: Kind.FULL,
+    errno.EDQUOT: Kind.FULL,
+    errno.EFBIG: Kind.FULL,
+    errno.EACCES: Kind.DENIED,
+    errno.EPERM: Kind.DENIED,
+    errno.EROFS: Kind.DENIED,
+    errno.EMFILE: Kind.DESCRIPTORS,
+    errno.ENFILE: Kind.DESCRIPTORS,
+    errno.ENOENT: Kind.MISSING,
+    errno.EEXIST: Kind.EXISTS,
+    errno.ENOTEMPTY: Kind.EXISTS,
+    errno.ENOTDIR: Kind.NOT_A_DIRECTORY,
+}
+
+
+class _OpenFile:
+    __slots__ = ("descriptor", "forgotten", "users")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.users = 1
+        self.forgotten = False
+
+
+class RealDisk:
+    """Executes operations below `root`."""
+
+    def __init__(self, root: str, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self.root = os.path.abspath(root)
+        self._mutex = Mutex()
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._open_max = open_files_max
+        self._locks: dict[str, int] = {}
+
+    def execute(self, op: Op) -> Any:
+        try:
+            return self._execute(op)
+        except DiskError:
+            raise
+        except OSError as error:
+            path = os.path.join(self.root, getattr(op, "path", ""))
+            kind = _KINDS.get(error.errno or 0, Kind.IO)
+            failure = SyncFailed if isinstance(op, Sync | SyncDir) and kind is Kind.IO else DiskError
+            raise failure(kind, path, error.strerror or str(error)) from error
+
+    def close(self) -> None:
+        """Close every descriptor and give up the locks."""
+        with self._mutex:
+            for held in self._open.values():
+                if held.users == 0:
+                    os.close(held.descriptor)
+                held.forgotten = True
+            self._open.clear()
+            for descriptor in self._locks.values():
+                os.close(descriptor)
+            self._locks.clear()
+
+    def _execute(self, op: Op) -> Any:
+        match op:
+            case Write(path=path, position=position, buffers=buffers):
+                return self._with(path, lambda file: _write(file, position, buffers))
+            case Read(path=path, position=position, size=size):
+                return self._with(path, lambda file: _read(file, position, size))
+            case Sync(path=path):
+                return self._with(path, os.fdatasync)
+            case Truncate(path=path, size=size):
+                return self._with(path, lambda file: os.ftruncate(file, size))
+            case Create(path=path):
+                self._forget(path)
+                return os.close(os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
+            case SyncDir(path=path):
+                return _sync_dir(self._full(path))
+            case Rename(path=path, target=target):
+                os.rename(self._full(path), self._full(target))
+                self._forget(path)
+                return self._forget(target)
+            case Remove(path=path):
+                os.unlink(self._full(path))
+                return self._forget(path)
+            case MakeDir(path=path):
+                return _make_dir(self._full(path))
+            case RemoveDir(path=path):
+                return os.rmdir(self._full(path))
+            case List(path=path):
+                return _list(self._full(path))
+            case Free():
+                found = os.statvfs(self.root)
+                return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+            case Lock(path=path, holder=holder):
+                return self._lock(path, holder)
+            case Unlock(path=path):
+                descriptor = self._locks.pop(path, None)
+                return None if descriptor is None else os.close(descriptor)
+            case _:
+                assert_never(op)
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def _with(self, path: str, action: Callable[[int], Any]) -> Any:
+        file = self._take(path)
+        try:
+            return action(file.descriptor)
+        finally:
+            self._give_back(file)
+
+    def _take(self, path: str) -> _OpenFile:
+        with self._mutex:
+            file = self._open.get(path)
+            if file is not None:
+                file.users += 1
+                self._open.move_to_end(path)
+                return file
+            file = _OpenFile(os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
+            self._open[path] = file
+            if len(self._open) > self._open_max:
+                self._drop(next(iter(self._open)))
+            return file
+
+    def _give_back(self, file: _OpenFile) -> None:
+        with self._mutex:
+            file.users -= 1
+            if file.forgotten and file.users == 0:
+                os.close(file.descriptor)
+
+    def _forget(self, path: str) -> None:
+        """Drop the descriptors of a path, and of everything below it when a directory moved."""
+        with self._mutex:
+            below = path + "/"
+            for name in [name for name in self._open if name == path or name.startswith(below)]:
+                self._drop(name)
+
+    def _drop(self, path: str) -> None:
+        file = self._open.pop(path)
+        file.forgotten = True
+        if file.users == 0:
+            os.close(file.descriptor)
+
+    def _lock(self, path: str, holder: str) -> None:
+        descriptor = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with suppress(OSError):
+                holder = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+            os.close(descriptor)
+            raise DiskError(Kind.LOCKED, self._full(path), f"held by {holder or 'another process'}", holder) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.encode(), 0)
+        self._locks[path] = descriptor
+
+
+def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    for start in range(0, len(buffers), _IOV_MAX):
+        group = buffers[start : start + _IOV_MAX]
+        size = sum(map(len, group))
+        written = os.pwritev(descriptor, group, position)
+        if written < size:
+            _write_rest(descriptor, position + written, b"".join(group)[written:])
+        position += size
+
+
+def _write_rest(descriptor: int, position: int, rest: bytes) -> None:
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the system wrote nothing")
+        position += written
+        rest = rest[written:]
+
+
+def _read(descriptor: int, position: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, position)
+    if len(data) == size or not data:
+        return data
+    pieces = [data]
+    got = len(data)
+    while got < size:
+        data = os.pread(descriptor, size - got, position + got)
+        if not data:
+            break
+        pieces.append(data)
+        got += len(data)
+    return b"".join(pieces)
+
+
+def _sync_dir(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_dir(path: str) -> None:
+    try:
+        os.mkdir(path, 0o750)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise DiskError(Kind.NOT_A_DIRECTORY, path, "is a file where a directory is needed: move it away") from None
+
+
+def _list(path: str) -> list[FileInfo]:
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            is_dir = entry.is_dir()
+            found.append(FileInfo(entry.name, 0 if is_dir else entry.stat().st_size, is_dir))
+    return sorted(found)

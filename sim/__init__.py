@@ -1,0 +1,1 @@
+"""The simulated world: network, disk, clock, actors, faults, checkers, traces."""

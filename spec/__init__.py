@@ -1,0 +1,1 @@
+"""The specification: the text people read, and a naive executable model, the oracle of the tests."""

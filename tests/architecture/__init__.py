@@ -1,0 +1,1 @@
+"""Rules about the code itself: who may import whom, and what the core never does."""
