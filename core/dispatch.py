@@ -22,6 +22,8 @@ from dovetail.core.turn import Turn
 
 READ_BYTES = 4 << 20
 """How much backlog one `Read` asks metadata for."""
+RETRIES_MAX = 1_000
+"""Ranges of one cursor that may wait for another try before fresh messages wait for them."""
 
 Chunk = tuple[int, int, int, bool]
 """`(first, last, expires_at_ms, leased)`: offsets that may go out alike."""
@@ -75,41 +77,47 @@ def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> b
             turn.progress[owner, log] = leases.without_retry(progress, retry)
             turn.expire(owner, log, retry.first, retry.last)
             continue
-        member = _pick(turn, ring, progress.turn, retry.avoid)
+        member = _pick(turn, owner, ring, retry.avoid)
         if member is None:
             return False
-        _send_retry(turn, owner, log, progress, retry, member, len(ring))
+        _send_retry(turn, owner, log, progress, retry, member)
     return True
 
 
-def _send_retry(
-    turn: Turn, owner: int, log: int, progress: Progress, retry: Retry, member: Subscription, ring_size: int
-) -> None:
+def _send_retry(turn: Turn, owner: int, log: int, progress: Progress, retry: Retry, member: Subscription) -> None:
     failures, _ = intervals.lookup(turn.cursor(owner, log).attempts, retry.first)
     last = min(retry.last, retry.first + member.credit_max - member.in_flight - 1)
     progress = leases.without_retry(progress, retry)
     if last < retry.last:
         progress = replace(progress, retries=(replace(retry, first=last + 1), *progress.retries))
-    turn.progress[owner, log] = replace(progress, turn=(progress.turn + 1) % ring_size)
+    turn.progress[owner, log] = progress
+    turn.served_last[owner] = member.member
     leased = not member.auto_ack
     leases.deliver(turn, member, log, retry.first, last, failures + 1, retry.expires_at_ms, leased=leased)
 
 
-def _pick(turn: Turn, ring: tuple[int, ...], start: int, avoid: str) -> Subscription | None:
+def _pick(turn: Turn, owner: int, ring: tuple[int, ...], avoid: str) -> Subscription | None:
     """The next member in the ring with credit, somebody else than `avoid` where that is possible."""
-    fallback = None
-    for place in range(len(ring)):
-        candidate = turn.subscriptions[ring[(start + place) % len(ring)]]
-        if turn.has_credit(candidate):
-            if candidate.member != avoid:
-                return candidate
-            fallback = candidate
-    return fallback
+    eligible = _eligible(turn, owner, ring)
+    return next((member for member in eligible if member.member != avoid), eligible[0] if eligible else None)
+
+
+def _eligible(turn: Turn, owner: int, ring: tuple[int, ...]) -> list[Subscription]:
+    """The members with credit, in the order of the ring, beginning after the one that was served last."""
+    members = [turn.subscriptions[number] for number in ring]
+    start = bisect_right(members, turn.served_last.get(owner, ""), key=_name)
+    return [member for member in (*members[start:], *members[:start]) if turn.has_credit(member)]
+
+
+def _name(subscription: Subscription) -> str:
+    return subscription.member
 
 
 def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> bool:
     """Send what was never sent, as far as credit goes; False when credit ran out first."""
     while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
+        if len(progress.retries) >= RETRIES_MAX:
+            return True
         batches = _known_batches(turn, log, progress)
         if batches is None:
             _ask_for_batches(turn, owner, log, progress)
@@ -117,10 +125,10 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> boo
         chunk = _next_chunk(turn, owner, log, progress, batches)
         if chunk is None:
             continue
-        eligible = _eligible(turn, ring, progress.turn)
+        eligible = _eligible(turn, owner, ring)
         if not eligible:
             return False
-        _deal(turn, owner, log, chunk, batches, eligible, len(ring))
+        _deal(turn, owner, log, chunk, batches, eligible)
     return True
 
 
@@ -136,11 +144,6 @@ def _ask_for_batches(turn: Turn, owner: int, log: int, progress: Progress) -> No
     if not progress.reading:
         turn.progress[owner, log] = replace(progress, reading=True, window=())
         turn.effects.append(Read(owner, log, progress.next, READ_BYTES))
-
-
-def _eligible(turn: Turn, ring: tuple[int, ...], start: int) -> list[Subscription]:
-    members = [turn.subscriptions[ring[(start + place) % len(ring)]] for place in range(len(ring))]
-    return [member for member in members if turn.has_credit(member)]
 
 
 def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: tuple[BatchMeta, ...]) -> Chunk | None:
@@ -207,13 +210,7 @@ def _recovered_chunk(
 
 
 def _deal(
-    turn: Turn,
-    owner: int,
-    log: int,
-    chunk: Chunk,
-    batches: tuple[BatchMeta, ...],
-    eligible: list[Subscription],
-    ring_size: int,
+    turn: Turn, owner: int, log: int, chunk: Chunk, batches: tuple[BatchMeta, ...], eligible: list[Subscription]
 ) -> None:
     """Give each eligible member its share of a chunk, in order of offset."""
     first, last, expires_at_ms, need_ack = chunk
@@ -229,15 +226,14 @@ def _deal(
         leases.deliver(turn, member, log, first, end, 1, expires_at_ms, leased=need_ack and not member.auto_ack)
         first = end + 1
         dealt += count
-    progress = turn.progress[owner, log]
-    turn.progress[owner, log] = replace(progress, next=first, turn=(progress.turn + dealt) % ring_size)
+    turn.served_last[owner] = eligible[(dealt - 1) % len(eligible)].member
+    turn.progress[owner, log] = replace(turn.progress[owner, log], next=first)
 
 
 def _to_batch_end(batches: tuple[BatchMeta, ...], first: int, count: int) -> int:
-    """`count` cut back to the last batch boundary within it, if there is one: whole batches travel once."""
-    at = bisect_right(batches, first + count, key=_base) - 1
-    boundary = batches[at].base
-    return boundary - first if first < boundary <= first + count and at > 0 else count
+    """`count` cut back to a batch boundary that is close to it: whole batches travel once."""
+    boundary = batches[bisect_right(batches, first + count, key=_base) - 1].base
+    return boundary - first if boundary - first >= count - count // 8 else count
 
 
 def _base(batch: BatchMeta) -> int:

@@ -32,8 +32,6 @@ class Appended(Struct, frozen=True, gc=False, tag=True):
 
 class Subscribed(Struct, frozen=True, gc=False, tag=True):
     subscription: int
-    auto_ack: bool
-    generation: int
 
 
 class Joined(Struct, frozen=True, gc=False, tag=True):
@@ -63,6 +61,22 @@ class Topics(Struct, frozen=True, gc=False, tag=True):
     topics: tuple[TopicInfo, ...]
 
 
+class Fetched(Struct, frozen=True, gc=False, tag=True):
+    """The shell adds the stored batches from `offset` on; `start..end` is what the log has, `end` excluded."""
+
+    log: int
+    offset: int
+    bytes_max: int
+    start: int
+    end: int
+
+
+class Sought(Struct, frozen=True, gc=False, tag=True):
+    """A group's place is now at `offset`."""
+
+    offset: int
+
+
 class Refused(Struct, frozen=True, gc=False, tag=True):
     """What the peer asked for was not done; nothing changed."""
 
@@ -71,7 +85,7 @@ class Refused(Struct, frozen=True, gc=False, tag=True):
     retry_after_ms: int = 0
 
 
-Answer = Done | Appended | Subscribed | Joined | Settlement | Topics | Refused
+Answer = Done | Appended | Subscribed | Joined | Settlement | Topics | Fetched | Sought | Refused
 
 
 class Reply(Effect, frozen=True):
@@ -120,12 +134,21 @@ class Copy(Effect, frozen=True):
     headers: tuple[tuple[str, str], ...]
 
 
+class Find(Effect, frozen=True):
+    """Answer with `Found`: the first offset of a log that arrived at or after `arrival_ms`."""
+
+    ticket: int
+    log: int
+    arrival_ms: int
+
+
+class Hurry(Effect, frozen=True):
+    """Somebody waits for this step's records although they could linger: commit without delay."""
+
+
 class CloseSession(Effect, frozen=True):
     session: int
     reason: str
 
 
-AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | CloseSession
-
-REQUEUED, DEAD_LETTERED, DROPPED = 1, 2, 3
-"""What became of a NACKed or rejected message, as on the wire."""
+AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Find | Hurry | CloseSession

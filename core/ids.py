@@ -38,6 +38,15 @@ class Bug(Exception):
     """An invariant of ours is broken: the shell stops without writing anything more."""
 
 
+class Refusal(Exception):
+    """A peer's request that can't be met; carries the status and the reason for its answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
 def check(holds: bool, invariant: str, *values: object) -> None:
     """Raise `Bug` naming the invariant and the values at hand; unlike `assert`, `python -O` keeps it."""
     if not holds:

@@ -6,24 +6,15 @@ Never     holds payload bytes: a `Handle` stands for what the shell keeps.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from msgspec import Struct
 
+from dovetail.core.codes import Acks
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import BatchMeta
 
 
 class Input(Struct, frozen=True, gc=False, tag=True):
     """Base of all inputs."""
-
-
-class Acks(IntEnum):
-    """What a publisher waits for."""
-
-    NONE = 0
-    STORED = 1
-    ALL = 2
 
 
 class Start(Input, frozen=True):
@@ -115,13 +106,6 @@ class SetCredit(Input, frozen=True):
     max_inflight: int
 
 
-class Action(IntEnum):
-    ACK = 1
-    NACK = 2
-    REJECT = 3
-    EXTEND = 4
-
-
 class SettleItem(Struct, frozen=True, gc=False):
     """One thing said about `first..last` of a lease."""
 
@@ -163,6 +147,48 @@ class DeleteTopic(Input, frozen=True):
     force: bool
 
 
+class Fetch(Input, frozen=True):
+    """Read a log without a group, waiting up to `wait_ms` for something at `offset`."""
+
+    session: int
+    request: int
+    topic: str
+    partition: int
+    offset: int
+    bytes_max: int
+    wait_ms: int = 0
+
+
+class Commit(Input, frozen=True):
+    """Everything of a log below `offset` is done, says a group's member."""
+
+    session: int
+    request: int
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Seek(Input, frozen=True):
+    """Move a group's place in a log, back or ahead."""
+
+    session: int
+    request: int
+    group: str
+    topic: str
+    partition: int
+    whence: int
+    value: int = 0
+
+
+class Found(Input, frozen=True):
+    """The answer to `Find`."""
+
+    ticket: int
+    offset: int
+
+
 class TrimLog(Input, frozen=True):
     """Storage proposes that everything below `start` may go; the core decides how far (I-RETAIN)."""
 
@@ -171,7 +197,13 @@ class TrimLog(Input, frozen=True):
 
 
 class Stored(Input, frozen=True):
-    """All frames up to `lsn` are as durable as their topics' sync policies ask."""
+    """All frames up to `lsn` are written and synced."""
+
+    lsn: int
+
+
+class Written(Input, frozen=True):
+    """All frames up to `lsn` are written: enough for topics whose sync policy asks for no more."""
 
     lsn: int
 
@@ -215,8 +247,13 @@ AnyInput = (
     | ListTopics
     | CreateTopic
     | DeleteTopic
+    | Fetch
+    | Commit
+    | Seek
+    | Found
     | TrimLog
     | Stored
+    | Written
     | Sent
     | Loaded
     | Copied

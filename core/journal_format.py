@@ -28,7 +28,7 @@ ENTRY_HEADER_BYTES: Final = 52
 BATCH_HEADER_BYTES: Final = 61
 SEGMENT_MAGIC: Final = b"DVTJ"
 SEGMENT_VERSION: Final = 1
-SEGMENT_HEADER_BYTES: Final = 40
+SEGMENT_HEADER_BYTES: Final = 48
 
 # A batch's own CRC covers it from this byte on; the entry's CRC covers what comes before.
 _BATCH_UNCOVERED_BYTES: Final = 21
@@ -43,8 +43,8 @@ _ENTRY_CHECKED: Final = Layout(">BBHIQIQQQI")
 _BATCH_PREFIX: Final = Layout(">qiibI")
 _BATCH_PRODUCER: Final = Layout(">qhi")
 _BATCH_PRODUCER_AT: Final = 43
-_SEGMENT: Final = Layout(">4sBBHQQQI")
-_SEGMENT_CHECKED_BYTES: Final = 36
+_SEGMENT: Final = Layout(">4sBBHQQQQI")
+_SEGMENT_CHECKED_BYTES: Final = 44
 
 _RECORDS: Final = 1
 _ENTRY_ITEM: Final = 2
@@ -137,11 +137,13 @@ class Evidence(Struct, frozen=True):
 
 
 class SegmentHeader(Struct, frozen=True):
-    """The head of a journal segment. Everything before `first_lsn` was synced before it was written."""
+    """The head of a journal segment. Everything before `first_lsn` was synced before it was written; a file
+    smaller than `size_bytes` was cut behind our back."""
 
     number: int
     first_lsn: int
     salt: int
+    size_bytes: int
     previous_crc: int
 
 
@@ -344,31 +346,43 @@ def _what_is_wrong(end: int, size: int, found_lsn: int, lsn: int) -> str:
 
 
 def evidence(buffer: Buffer, at: int, lsn: int, salt: int = 0) -> Evidence:
-    """What whole frames from `at` on, with `lsn` or a higher one, prove.
+    """What whole frames from `at` on, with `lsn` or a higher one, prove."""
+    synced = last = extent = 0
+    for found in _whole_frames(buffer, at, lsn, salt):
+        synced, last = max(synced, found.synced_lsn), max(last, found.lsn)
+        extent = max(extent, found.end)
+    return Evidence(synced, last, extent)
 
-    Frames are looked for at every byte, because the lengths that would lead to them may be damaged; frames of
-    the segment's former life have lower lsns and prove nothing.
-    """
+
+def find_frame(buffer: Buffer, at: int, lsn: int, salt: int = 0) -> tuple[int, int] | None:
+    """Where, from `at` on, the frame `lsn` begins, and the CRC of the frame before it."""
+    for found in _whole_frames(buffer, at, lsn, salt):
+        if found.lsn == lsn:
+            return found.end - FRAME_HEADER_BYTES - len(found.body), found.previous_crc
+    return None
+
+
+def _whole_frames(buffer: Buffer, at: int, lsn: int, salt: int) -> Iterator[Frame]:
+    """Frames are looked for at every byte, because the lengths that would lead to them may be damaged; frames
+    of the segment's former life have lower lsns and prove nothing."""
     data = buffer if isinstance(buffer, bytes | bytearray) else bytes(buffer)
     view = memoryview(data)
-    synced = last = extent = 0
     mark = _MARK.pack(_MARK_ITEM, 8, salt) if salt else b""
     while (at := data.find(MAGIC, at)) >= 0 and len(data) - at >= FRAME_HEADER_BYTES:
-        _, version, _, _, length, found_lsn, _, found_synced, _, crc = _FRAME.unpack_from(data, at)
+        _, version, _, _, length, found_lsn, wall_ms, synced_lsn, chained, crc = _FRAME.unpack_from(data, at)
         body = at + FRAME_HEADER_BYTES
         end = body + length
         plausible = version == VERSION and found_lsn >= lsn and end <= len(data)
         if plausible and data.startswith(mark, body) and _frame_crc(view, at, end) == crc:
-            synced, last, extent = max(synced, found_synced), max(last, found_lsn), max(extent, end)
+            yield Frame(found_lsn, wall_ms, synced_lsn, chained, crc, view[body:end], end)
             at = end
         else:
             at += 1
-    return Evidence(synced, last, extent)
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
     """The first bytes of a journal segment."""
-    fields = (header.number, header.first_lsn, header.salt, header.previous_crc)
+    fields = (header.number, header.first_lsn, header.salt, header.size_bytes, header.previous_crc)
     checked = _SEGMENT.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, 0, *fields)
     return checked + _CRC.pack(crc32c(checked))
 
@@ -380,10 +394,10 @@ def decode_segment_header(buffer: Buffer) -> SegmentHeader:
     head = memoryview(buffer)[:SEGMENT_HEADER_BYTES]
     if not any(head):
         raise FormatError("the segment was prepared but never begun")
-    magic, version, flags, reserved, number, first_lsn, salt, previous_crc = _SEGMENT.unpack_from(head)
+    magic, version, flags, reserved, number, first_lsn, salt, size, previous_crc = _SEGMENT.unpack_from(head)
     (crc,) = _CRC.unpack_from(head, _SEGMENT_CHECKED_BYTES)
     if magic != SEGMENT_MAGIC or crc32c(head[:_SEGMENT_CHECKED_BYTES]) != crc:
         raise FormatError("the segment's header is damaged")
     if version != SEGMENT_VERSION or flags or reserved:
         raise NewerFormat(f"the journal segment has format version {version}, this program reads {SEGMENT_VERSION}")
-    return SegmentHeader(number, first_lsn, salt, previous_crc)
+    return SegmentHeader(number, first_lsn, salt, size, previous_crc)

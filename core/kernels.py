@@ -52,6 +52,11 @@ def share(available: int, members: int, place: int) -> int:
     return available // members + (1 if place < available % members else 0)
 
 
+def expiry(wall_ms: int, ttl_ms: int) -> int:
+    """The end of life of a message that arrives now and may live `ttl_ms` (0: for ever)."""
+    return wall_ms + ttl_ms if ttl_ms > 0 else 0
+
+
 def is_expired(expires_at_ms: int, wall_ms: int) -> bool:
     """Whether a message with this end of life (0: none) is past it."""
     return expires_at_ms != 0 and expires_at_ms <= wall_ms

@@ -11,7 +11,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dovetail.core import intervals, kernels, names, timers
-from dovetail.core.effects import DEAD_LETTERED, DROPPED, REQUEUED, Copy, Deliver, LeaseEnded
+from dovetail.core.codes import Outcome
+from dovetail.core.effects import Copy, Deliver, LeaseEnded
 from dovetail.core.ids import check
 from dovetail.core.records import FailReason
 from dovetail.core.state import Dying, Lease, Progress, Retry, Subscription
@@ -102,6 +103,25 @@ def end_all(turn: Turn, owner: int, log: int) -> None:
                 _end(turn, lease)
 
 
+def take_below(turn: Turn, owner: int, log: int, offset: int) -> None:
+    """Everything of a log below `offset` is done: shorten what members hold of it and what waits for a retry."""
+    for number in turn.teams.get(owner, ()):
+        for lease_id in sorted(turn.subscriptions[number].leases):
+            lease = turn.leases[lease_id]
+            if lease.log == log:
+                _cut_below(turn, lease, offset)
+    progress = turn.progress[owner, log]
+    kept = [replace(retry, first=max(retry.first, offset)) for retry in progress.retries if retry.last >= offset]
+    turn.progress[owner, log] = replace(progress, retries=tuple(kept))
+
+
+def _cut_below(turn: Turn, lease: Lease, offset: int) -> None:
+    rest: Lease | None = lease
+    for first, last in lease.ranges:
+        if rest is not None and first < offset:
+            rest = shrink(turn, rest, first, min(last, offset - 1))
+
+
 def give_back(turn: Turn, lease_id: int) -> None:
     """End a lease without blame: what is left of it waits for anybody, at the same attempt."""
     lease = turn.leases[lease_id]
@@ -120,8 +140,8 @@ def time_out(turn: Turn, lease_id: int) -> None:
         fail(turn, lease, first, last, FailReason.TIMEOUT, 0, "no acknowledgment before the deadline")
 
 
-def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms: int, error: str) -> int:
-    """An attempt of `first..last` ended without success; says what becomes of it (REQUEUED, …)."""
+def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms: int, error: str) -> Outcome:
+    """An attempt of `first..last` ended without success; says what becomes of it."""
     attempts_max = turn.topic_of(lease.log).config.max_retries + 1
     turn.fail(lease.owner, lease.log, first, last, lease.attempt, reason)
     if lease.attempt >= attempts_max:
@@ -134,10 +154,10 @@ def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms:
         end = min(last, start + length - 1)
         retries.append(Retry(turn.mono_ms + wait_ms, start, end, lease.member, lease.expires_at_ms))
     add_retries(turn, lease.owner, lease.log, retries)
-    return REQUEUED
+    return Outcome.REQUEUED
 
 
-def reject(turn: Turn, lease: Lease, first: int, last: int, reason: int, error: str) -> int:
+def reject(turn: Turn, lease: Lease, first: int, last: int, reason: int, error: str) -> Outcome:
     """No further try is wanted: to the dead letters at once, remembered durably until the copy is made."""
     attempts_max = turn.topic_of(lease.log).config.max_retries + 1
     turn.fail(lease.owner, lease.log, first, last, max(lease.attempt, attempts_max), reason)
@@ -162,13 +182,13 @@ def retry_order(retry: Retry) -> tuple[int, int]:
     return retry.due_ms, retry.first
 
 
-def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int, reason: int, error: str) -> int:
+def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int, reason: int, error: str) -> Outcome:
     """Ask for a copy of each message; with the copy it moves to the dead letters (I-DEAD)."""
     topic = turn.topic_of(log_id)
     log = turn.durable.logs[log_id]
     if names.dead_letters_of(topic.name) is None or not topic.config.dead_letters:
         turn.expire(owner, log_id, first, last)
-        return DROPPED
+        return Outcome.DROPPED
     group = turn.durable.groups[owner].name if owner > 0 else ""
     lane = f".{log.lane}" if topic.lanes else ""
     for offset in range(first, last + 1):
@@ -185,9 +205,9 @@ def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int
         )
         ticket = turn.next_ticket
         turn.next_ticket += 1
-        turn.dying[ticket] = Dying(owner, log_id, offset, reason, attempt)
+        turn.dying[ticket] = Dying(owner, log_id, offset, reason, attempt, turn.progress[owner, log_id].era)
         turn.effects.append(Copy(ticket, log_id, offset, headers))
-    return DEAD_LETTERED
+    return Outcome.DEAD_LETTERED
 
 
 def without_retry(progress: Progress, retry: Retry) -> Progress:

@@ -52,6 +52,16 @@ def pattern(text: str) -> str:
     return name
 
 
+def plain_name(text: str, what: str) -> str:
+    """`text` as the name of a group or member: 1 to 240 bytes that can be printed, no spaces at the ends."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise BadName(f"the {what} has {size} bytes: 1 to {NAME_BYTES_MAX} are accepted")
+    if not text.isprintable() or text != text.strip() or "/" in text:
+        raise BadName(f"the {what} {text!r} may hold only printable characters, no '/', and no spaces at its ends")
+    return text
+
+
 def _canonical(text: str, what: str) -> str:
     name = text.replace("/", ".")
     if not name:

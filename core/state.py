@@ -11,6 +11,7 @@ from immutables import Map
 from msgspec import Struct
 
 from dovetail.core.cursor import Cursor
+from dovetail.core.effects import Reply
 from dovetail.core.intervals import Intervals
 from dovetail.core.names import Trie
 from dovetail.core.records import TopicConfig
@@ -93,13 +94,20 @@ class Tail(Struct, frozen=True, gc=False):
     batches: tuple[BatchMeta, ...] = ()
 
 
+class Member(Struct, frozen=True, gc=False):
+    """A session's place in a group; one that a SUBSCRIBE made goes with its last subscription."""
+
+    group: int
+    name: str
+    implicit: bool
+
+
 class Session(Struct, frozen=True, gc=False):
     id: int
     name: str
     seen_ms: int
     subscriptions: tuple[int, ...] = ()
-    members: tuple[tuple[int, str], ...] = ()
-    """`(group, member name)` for each group it is in."""
+    members: tuple[Member, ...] = ()
 
 
 class Subscription(Struct, frozen=True, gc=False):
@@ -144,13 +152,13 @@ class Progress(Struct, frozen=True, gc=False):
 
     next: int
     retries: tuple[Retry, ...] = ()
-    turn: int = 0
-    """The place in the ring of members that is served next."""
     window: tuple[BatchMeta, ...] = ()
     """Metadata of older batches, as the last `Loaded` gave it."""
     reading: bool = False
     waiting: bool = False
     """In its owner's queue for credit."""
+    era: int = 0
+    """Counts seeks: what was under way to the dead letters in an earlier era is not wanted any more."""
 
 
 class Queue(Struct, frozen=True, gc=False):
@@ -169,14 +177,40 @@ class Dying(Struct, frozen=True, gc=False):
     offset: int
     reason: int
     attempt: int
+    era: int
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """What becomes visible when the frame `lsn` is stored: ends of logs, and answers."""
+    """What becomes visible when a frame is stored: ends of logs, and answers."""
 
-    lsn: int
     ends: tuple[tuple[int, int], ...]
-    replies: tuple[object, ...]
+    replies: tuple[Reply, ...]
+
+
+class Line(Struct, frozen=True, gc=False):
+    """What waits for frames to be stored, by lsn; everything below `first` was let go."""
+
+    waiting: Map[int, Waiting] = Map()
+    first: int = 1
+
+
+class Seeking(Struct, frozen=True, gc=False):
+    """A seek by time that waits for its offset to be found."""
+
+    session: int
+    request: int
+    group: int
+    log: int
+
+
+class Poll(Struct, frozen=True, gc=False):
+    """A FETCH that waits for something at `offset`."""
+
+    id: int
+    session: int
+    request: int
+    offset: int
+    bytes_max: int
 
 
 class Live(Struct, frozen=True, gc=False):
@@ -201,13 +235,20 @@ class Live(Struct, frozen=True, gc=False):
     leases: Map[int, Lease] = Map()
     dying: Map[int, Dying] = Map()
     queues: Map[int, Queue] = Map()
+    served_last: Map[int, str] = Map()
+    """Owner to the member that was served last: the ring goes on after it."""
+    polls: Map[int, tuple[Poll, ...]] = Map()
+    """Log id to who waits for its next message."""
+    seeking: Map[int, Seeking] = Map()
     timers: Wheel = Wheel()
-    waiting: Map[int, Waiting] = Map()
-    waiting_first: int = 1
+    unsynced: Line = Line()
+    unwritten: Line = Line()
+    """Like `unsynced`, for topics whose sync policy asks for a write alone."""
     stored_lsn: int = 0
     next_subscription: int = 1
     next_lease: int = 1
     next_ticket: int = 1
+    next_poll: int = 1
     next_spread: int = 0
     """Counts publishes that left the choice of a partition to the broker."""
 

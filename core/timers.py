@@ -21,6 +21,7 @@ Timer = tuple[int, int, int]
 LEASE = 1
 RETRY = 2
 SESSION = 3
+POLL = 4
 
 
 def bucket_of(at_ms: int) -> int:

@@ -7,23 +7,15 @@ Never     removes anything that a group still needs (I-RETAIN).
 
 from __future__ import annotations
 
-from dovetail.core import names, routing
+from dovetail.core import names, polls, routing
+from dovetail.core.codes import Status
 from dovetail.core.effects import Done, LogInfo, TopicInfo, Topics
+from dovetail.core.ids import Refusal
 from dovetail.core.inputs import CreateTopic, DeleteTopic, ListTopics, TrimLog
 from dovetail.core.names import BadName
 from dovetail.core.records import LogTrimmed, TopicConfig, TopicCreated, TopicDeleted
 from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
-from dovetail.core.wire import Status
-
-
-class Refusal(Exception):
-    """A peer's request that can't be met; carries the status and the reason for its answer."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
 
 
 def find_or_create(turn: Turn, text: str) -> Topic:
@@ -43,9 +35,18 @@ def find_or_create(turn: Turn, text: str) -> Topic:
     return create(turn, name, turn.settings.partitions, 0, turn.settings.topic_defaults, automatic=True)
 
 
-def create(turn: Turn, name: str, partitions: int, lanes: int, config: TopicConfig, *, automatic: bool) -> Topic:
+def create(
+    turn: Turn,
+    name: str,
+    partitions: int,
+    lanes: int,
+    config: TopicConfig,
+    *,
+    automatic: bool,
+    limited: bool = True,
+) -> Topic:
     """A new topic under a canonical name; everyone whose pattern matches starts to read it."""
-    if len(turn.durable.topics) >= turn.settings.topics_max:
+    if limited and len(turn.durable.topics) >= turn.settings.topics_max:
         raise Refusal(Status.QUOTA, f"there are {turn.settings.topics_max} topics already, the most this broker allows")
     count = partitions * max(1, lanes)
     old_ends = turn.durable.retired_by_name.get(name, ())
@@ -66,7 +67,7 @@ def create(turn: Turn, name: str, partitions: int, lanes: int, config: TopicConf
     )
     topic = turn.durable.topics[turn.durable.topics_by_name[name]]
     turn.topic_trie = turn.topic_trie.insert(name, topic.id)
-    for log in range(topic.first_log, topic.first_log + topic.log_count):
+    for log in routing.logs_of(topic):
         turn.tails[log] = Tail(turn.durable.logs[log].end)
     routing.topic_appeared(turn, topic)
     return topic
@@ -104,9 +105,9 @@ def delete(turn: Turn, request: DeleteTopic) -> None:
         return turn.refuse(request.session, request.request, Status.EXISTS, reason)
     routing.topic_vanishes(turn, topic)
     turn.topic_trie = turn.topic_trie.remove(topic.name, topic.id)
-    for log in range(topic.first_log, topic.first_log + topic.log_count):
+    for log in routing.logs_of(topic):
         del turn.tails[log]
-        turn.ends.pop(log, None)
+        polls.end_all(turn, log, f"topic {topic.name!r} was deleted")
     turn.emit(TopicDeleted(topic.id))
     return turn.reply_stored(request.session, request.request, Done())
 
@@ -133,7 +134,7 @@ def describe(turn: Turn, request: ListTopics) -> None:
     found = []
     for number in turn.topic_trie.topics_for(pattern):
         topic = turn.durable.topics[number]
-        logs = [turn.durable.logs[log] for log in range(topic.first_log, topic.first_log + topic.log_count)]
+        logs = [turn.durable.logs[log] for log in routing.logs_of(topic)]
         infos = tuple(LogInfo(log.partition, log.lane, log.start, turn.tails[log.id].stored) for log in logs)
         found.append(TopicInfo(topic.name, infos))
     return turn.reply(request.session, request.request, Topics(tuple(found)))

@@ -18,7 +18,7 @@ from dovetail.core.evolve import evolve
 from dovetail.core.ids import Now
 from dovetail.core.kernels import clamp_wall
 from dovetail.core.records import AnyRecord, AttemptFailed, Expired, Settled
-from dovetail.core.state import Live, Progress, Queue, Settings, State, Subscription, Topic, Waiting
+from dovetail.core.state import Line, Live, Progress, Queue, Settings, State, Subscription, Topic, Waiting
 from dovetail.core.timers import Timer
 
 
@@ -26,12 +26,12 @@ class Turn:
     """The mutable inside of a step; decisions are functions that take one."""
 
     __slots__ = (
-        "_live",
         "dirty",
         "durable",
         "dying",
         "effects",
         "ends",
+        "ends_written",
         "ephemeral",
         "group_trie",
         "leases",
@@ -39,15 +39,20 @@ class Turn:
         "members_by_name",
         "mono_ms",
         "next_lease",
+        "next_poll",
         "next_spread",
         "next_subscription",
         "next_ticket",
+        "polls",
         "progress",
         "queues",
         "readers",
         "records",
         "replies",
+        "replies_written",
         "routes",
+        "seeking",
+        "served_last",
         "sessions",
         "settings",
         "stored_lsn",
@@ -57,15 +62,14 @@ class Turn:
         "teams",
         "timers",
         "topic_trie",
-        "waiting",
-        "waiting_first",
+        "unsynced",
+        "unwritten",
         "wall_ms",
         "woken",
     )
 
     def __init__(self, state: State, now: Now) -> None:
         live = state.live
-        self._live = live
         self.durable = state.durable
         self.settings: Settings = state.settings
         self.mono_ms = now.mono_ms
@@ -74,18 +78,22 @@ class Turn:
         self.records: list[AnyRecord] = []
         self.effects: list[AnyEffect] = []
         self.ends: dict[int, int] = {}
-        self.replies: list[object] = []
+        self.replies: list[Reply] = []
+        self.ends_written: dict[int, int] = {}
+        self.replies_written: list[Reply] = []
         self.dirty: dict[tuple[int, int], None] = {}
         self.woken: dict[int, None] = {}
         self.topic_trie = live.topic_trie
         self.group_trie = live.group_trie
         self.subscription_trie = live.subscription_trie
         self.timers = live.timers
-        self.waiting_first = live.waiting_first
+        self.unsynced = live.unsynced
+        self.unwritten = live.unwritten
         self.stored_lsn = live.stored_lsn
         self.next_subscription = live.next_subscription
         self.next_lease = live.next_lease
         self.next_ticket = live.next_ticket
+        self.next_poll = live.next_poll
         self.next_spread = live.next_spread
         self.tails = live.tails.mutate()
         self.readers = live.readers.mutate()
@@ -99,7 +107,9 @@ class Turn:
         self.leases = live.leases.mutate()
         self.dying = live.dying.mutate()
         self.queues = live.queues.mutate()
-        self.waiting = live.waiting.mutate()
+        self.served_last = live.served_last.mutate()
+        self.polls = live.polls.mutate()
+        self.seeking = live.seeking.mutate()
 
     def emit(self, record: AnyRecord) -> None:
         """Decide `record`: it joins this step's journal frame, and the durable state follows it."""
@@ -188,9 +198,10 @@ class Turn:
         durable = self.durable
         if self.records:
             durable = replace(durable, lsn=self.lsn, wall_ms=self.wall_ms)
-            self.waiting[self.lsn] = Waiting(self.lsn, tuple(self.ends.items()), tuple(self.replies))
+            self.unsynced = _join_line(self.unsynced, self.lsn, self.ends, self.replies)
+            self.unwritten = _join_line(self.unwritten, self.lsn, self.ends_written, self.replies_written)
         else:
-            self.effects.extend(reply for reply in self.replies if isinstance(reply, Reply))
+            self.effects.extend(self.replies)
         live = Live(
             topic_trie=self.topic_trie,
             group_trie=self.group_trie,
@@ -207,13 +218,23 @@ class Turn:
             leases=self.leases.finish(),
             dying=self.dying.finish(),
             queues=self.queues.finish(),
+            served_last=self.served_last.finish(),
+            polls=self.polls.finish(),
+            seeking=self.seeking.finish(),
             timers=self.timers,
-            waiting=self.waiting.finish(),
-            waiting_first=self.waiting_first,
+            unsynced=self.unsynced,
+            unwritten=self.unwritten,
             stored_lsn=self.stored_lsn,
             next_subscription=self.next_subscription,
             next_lease=self.next_lease,
             next_ticket=self.next_ticket,
+            next_poll=self.next_poll,
             next_spread=self.next_spread,
         )
         return State(durable, live, self.settings)
+
+
+def _join_line(line: Line, lsn: int, ends: dict[int, int], replies: list[Reply]) -> Line:
+    if not ends and not replies:
+        return line
+    return Line(line.waiting.set(lsn, Waiting(tuple(ends.items()), tuple(replies))), line.first)

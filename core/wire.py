@@ -15,6 +15,13 @@ from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
+from dovetail.core.codes import Acks as Acks
+from dovetail.core.codes import NackReason as NackReason
+from dovetail.core.codes import Outcome as Outcome
+from dovetail.core.codes import SettleAction as SettleAction
+from dovetail.core.codes import Status as Status
+from dovetail.core.codes import Wait as Wait
+from dovetail.core.codes import Whence as Whence
 from dovetail.core.frames import FrameType
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -44,66 +51,6 @@ class WireError(Exception):
 
 class EncodeError(ValueError):
     """A message of ours that does not fit the wire."""
-
-
-class Status(IntEnum):
-    """The first byte of an answer; 1 and 2 mean different things for different commands."""
-
-    OK = 0
-    NOT_FOUND = 1
-    INVALID_PATTERN = 1
-    QUOTA = 2
-    GROUP_ERROR = 2
-    LEASE_LOST = 2
-    INVALID = 3
-    UNAUTHORIZED = 4
-    FENCED = 5
-    READ_ONLY = 7
-    EXISTS = 8
-    BUSY = 9
-    INTERNAL = 10
-    TOO_LARGE = 11
-
-
-class NackReason(IntEnum):
-    UNSPECIFIED = 0
-    PROCESSING_ERROR = 1
-    POISON = 2
-    TIMEOUT = 3
-
-
-class Outcome(IntEnum):
-    """What became of a range that was settled."""
-
-    SETTLED = 0
-    REQUEUED = 1
-    DEAD_LETTERED = 2
-    DROPPED = 3
-
-
-class Acks(IntEnum):
-    NONE = 0
-    STORED = 1
-    ALL = 2
-
-
-class Wait(IntEnum):
-    APPLIED = 0
-    DURABLE = 1
-
-
-class SettleAction(IntEnum):
-    ACK = 1
-    NACK = 2
-    REJECT = 3
-    EXTEND = 4
-
-
-class Whence(IntEnum):
-    OFFSET = 0
-    EARLIEST = 1
-    LATEST = 2
-    TIME = 3
 
 
 class Publish(Struct, frozen=True, gc=False):

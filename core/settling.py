@@ -1,0 +1,164 @@
+"""What consumers say about what they hold: ack, nack, reject, extend; and where a group's place is set by hand.
+
+Promises  a settle is judged by its lease alone: one that ended, moved, shrank or belongs to somebody else is refused
+          and changes nothing (I-FENCE); each item has its own answer; a floor goes back only by `seek` (I-FLOOR).
+Never     trusts a range that does not lie within the lease.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dovetail.core import intervals, kernels, leases, polls, timers
+from dovetail.core.codes import Outcome, SettleAction, Status, Whence
+from dovetail.core.effects import Done, Find, Hurry, Settlement, Sought
+from dovetail.core.ids import Refusal
+from dovetail.core.inputs import Commit, Found, Seek, Settle, SettleItem
+from dovetail.core.records import FailReason, FloorReset
+from dovetail.core.state import Lease, Log, Seeking
+from dovetail.core.turn import Turn
+
+
+def settle(turn: Turn, request: Settle) -> None:
+    """Apply each item in order; the answer says what became of each."""
+    results: list[tuple[int, int]] = []
+    reasons: list[str] = []
+    for item in request.items:
+        try:
+            results.append((Status.OK, _settle_item(turn, request.session, item)))
+            reasons.append("")
+        except Refusal as refusal:
+            results.append((refusal.status, Outcome.SETTLED))
+            reasons.append(refusal.reason)
+    answer = Settlement(tuple(results), tuple(reasons))
+    if request.wait:
+        turn.effects.append(Hurry())
+        return turn.reply_stored(request.session, request.request, answer)
+    return turn.reply(request.session, request.request, answer)
+
+
+def _settle_item(turn: Turn, session: int, item: SettleItem) -> Outcome:
+    lease = _held(turn, session, item)
+    first, last = item.first, item.last
+    reason = FailReason(item.reason) if item.reason in _REASONS else FailReason.UNSPECIFIED
+    match item.action:
+        case SettleAction.ACK:
+            leases.shrink(turn, lease, first, last)
+            turn.settle(lease.owner, lease.log, first, last)
+            return Outcome.SETTLED
+        case SettleAction.NACK:
+            leases.shrink(turn, lease, first, last)
+            return leases.fail(turn, lease, first, last, reason, item.delay_ms, item.error)
+        case SettleAction.REJECT:
+            leases.shrink(turn, lease, first, last)
+            return leases.reject(turn, lease, first, last, reason or FailReason.REJECTED, item.error)
+        case SettleAction.EXTEND:
+            return _extend(turn, lease, item.delay_ms)
+        case _:
+            raise Refusal(
+                Status.INVALID, f"settle action {item.action} is not known: 1 ack, 2 nack, 3 reject, 4 extend"
+            )
+
+
+_REASONS = frozenset({FailReason.PROCESSING, FailReason.POISON, FailReason.TIMEOUT})
+
+
+def _held(turn: Turn, session: int, item: SettleItem) -> Lease:
+    lease = turn.leases.get(item.lease)
+    if lease is None or turn.subscriptions[lease.subscription].session != session:
+        raise Refusal(Status.LEASE_LOST, f"lease {item.lease} is not held here: it ended, or moved to another member")
+    if not (item.first <= item.last and intervals.contains(lease.ranges, item.first, item.last)):
+        held = ", ".join(f"{first}-{last}" for first, last in lease.ranges)
+        asked = f"{item.first}-{item.last}"
+        raise Refusal(Status.LEASE_LOST, f"offsets {asked} are not all held under lease {item.lease}: it has {held}")
+    return lease
+
+
+def _extend(turn: Turn, lease: Lease, by_ms: int) -> Outcome:
+    lease_max_ms = turn.topic_of(lease.log).config.lease_max_ms
+    deadline_ms = kernels.extended_deadline(lease.granted_ms, lease.deadline_ms, turn.mono_ms, by_ms, lease_max_ms)
+    turn.clear_timer(lease.deadline_ms, (timers.LEASE, lease.id, 0))
+    turn.set_timer(deadline_ms, (timers.LEASE, lease.id, 0))
+    turn.leases[lease.id] = replace(lease, deadline_ms=deadline_ms)
+    return Outcome.SETTLED
+
+
+def commit(turn: Turn, request: Commit) -> None:
+    """Everything below an offset is done: the floor moves ahead to it, never back."""
+    try:
+        group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+    except Refusal as refusal:
+        return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    stored = turn.tails[log.id].stored
+    if request.offset > stored:
+        reason = f"offset {request.offset} is past the end of the log, {stored}"
+        return turn.refuse(request.session, request.request, Status.INVALID, reason)
+    if request.offset > turn.durable.cursors[group, log.id].floor:
+        _advance(turn, group, log.id, request.offset)
+    return turn.reply(request.session, request.request, Done())
+
+
+def _advance(turn: Turn, group: int, log: int, offset: int) -> None:
+    leases.take_below(turn, group, log, offset)
+    progress = turn.progress[group, log]
+    turn.progress[group, log] = replace(progress, next=max(progress.next, offset))
+    turn.settle(group, log, turn.durable.cursors[group, log].floor, offset - 1)
+    turn.wake(group, log)
+
+
+def seek(turn: Turn, request: Seek) -> None:
+    """Move a group's place in a log; what its members hold there is taken from them."""
+    try:
+        group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+    except Refusal as refusal:
+        return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    stored = turn.tails[log.id].stored
+    match request.whence:
+        case Whence.EARLIEST:
+            offset = log.start
+        case Whence.LATEST:
+            offset = stored
+        case Whence.TIME:
+            ticket = turn.next_ticket
+            turn.next_ticket += 1
+            turn.seeking[ticket] = Seeking(request.session, request.request, group, log.id)
+            turn.effects.append(Find(ticket, log.id, request.value))
+            return None
+        case _:
+            offset = request.value
+    if not log.start <= offset <= stored:
+        reason = f"offset {offset} is outside what the log has, {log.start} to {stored}"
+        return turn.refuse(request.session, request.request, Status.INVALID, reason)
+    return _move(turn, Seeking(request.session, request.request, group, log.id), offset)
+
+
+def found(turn: Turn, answer: Found) -> None:
+    """The offset that a seek by time asked for."""
+    seeking = turn.seeking.pop(answer.ticket, None)
+    if seeking is None:
+        return
+    log = turn.durable.logs.get(seeking.log)
+    if log is None or (seeking.group, seeking.log) not in turn.durable.cursors:
+        reason = "the topic or the group was deleted meanwhile"
+        return turn.refuse(seeking.session, seeking.request, Status.NOT_FOUND, reason)
+    return _move(turn, seeking, min(max(answer.offset, log.start), turn.tails[log.id].stored))
+
+
+def _move(turn: Turn, seeking: Seeking, offset: int) -> None:
+    group, log = seeking.group, seeking.log
+    leases.end_all(turn, group, log)
+    turn.emit(FloorReset(group, log, offset))
+    progress = turn.progress[group, log]
+    turn.progress[group, log] = replace(progress, next=offset, retries=(), window=(), era=progress.era + 1)
+    turn.wake(group, log)
+    turn.reply_stored(seeking.session, seeking.request, Sought(offset))
+
+
+def _cursor_of(turn: Turn, group_name: str, topic: str, partition: int) -> tuple[int, Log]:
+    group = turn.durable.groups_by_name.get(group_name)
+    if group is None:
+        raise Refusal(Status.NOT_FOUND, f"group {group_name!r} does not exist")
+    log = polls.find_log(turn, topic, partition)
+    if (group, log.id) not in turn.durable.cursors:
+        raise Refusal(Status.GROUP_ERROR, f"group {group_name!r} does not read topic {topic!r}: subscribe first")
+    return group, log

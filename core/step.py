@@ -1,0 +1,164 @@
+"""The state machine: everything the broker decides, decided here.
+
+    step(state, now, inputs) -> (state', records, effects)
+
+Promises  pure and total over peers' input: the same arguments give the same result, and what a peer got wrong gets a
+          refusal; all records of one step are one atomic journal frame. A broken invariant of ours raises `Bug`.
+Never     waits, reads a clock or touches a disk: durability comes back as the input `Stored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from dovetail.core import dead_letters, dispatch, groups, leases, polls, publish, sessions, settling, timers, topics
+from dovetail.core.codes import Status
+from dovetail.core.effects import AnyEffect
+from dovetail.core.ids import Now
+from dovetail.core.inputs import (
+    AnyInput,
+    Commit,
+    Copied,
+    CreateTopic,
+    DeleteTopic,
+    Fetch,
+    Found,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListTopics,
+    Loaded,
+    Publish,
+    Seek,
+    Seen,
+    Sent,
+    SessionClosed,
+    SessionOpened,
+    SetCredit,
+    Settle,
+    Start,
+    Stored,
+    Subscribe,
+    TrimLog,
+    Unsubscribe,
+    Written,
+)
+from dovetail.core.records import AnyRecord, BrokerStarted
+from dovetail.core.state import State
+from dovetail.core.turn import Turn
+
+Step = tuple[State, tuple[AnyRecord, ...], tuple[AnyEffect, ...]]
+
+
+def step(state: State, now: Now, inputs: Iterable[AnyInput]) -> Step:
+    """The state after `inputs` arrived at `now`, what was decided, and what the shell is to do about it."""
+    turn = Turn(state, now)
+    _fire_timers(turn)
+    for each in inputs:
+        decide(turn, each)
+    dispatch.run(turn)
+    after = turn.finish()
+    return after, tuple(turn.records), tuple(turn.effects)
+
+
+def wake_ms(state: State) -> int | None:
+    """When the next step is due at the latest, by the monotonic clock; None when nothing is."""
+    return state.live.timers.wake_ms
+
+
+def _fire_timers(turn: Turn) -> None:
+    turn.timers, due = timers.due(turn.timers, turn.mono_ms)
+    for kind, a, b in due:
+        if kind == timers.LEASE:
+            leases.time_out(turn, a)
+        elif kind == timers.RETRY:
+            turn.wake(a, b)
+        elif kind == timers.SESSION:
+            sessions.fell_silent(turn, a)
+        elif kind == timers.POLL:
+            polls.time_out(turn, a, b)
+
+
+def decide(turn: Turn, request: AnyInput) -> None:
+    """React to one input: records by `turn.emit`, answers and deliveries as effects."""
+    match request:
+        case Publish():
+            publish.publish(turn, request)
+        case Stored():
+            publish.stored(turn, request.lsn)
+        case Written():
+            publish.written(turn, request.lsn)
+        case Loaded():
+            dispatch.loaded(turn, request)
+        case Sent():
+            dispatch.sent(turn, request)
+        case Copied():
+            dead_letters.copied(turn, request)
+        case Found():
+            settling.found(turn, request)
+        case TrimLog():
+            topics.trim(turn, request)
+        case Start():
+            turn.emit(BrokerStarted(turn.durable.incarnation + 1, turn.wall_ms))
+        case SessionOpened():
+            sessions.opened(turn, request)
+        case SessionClosed():
+            sessions.closed(turn, request.session)
+        case Seen():
+            sessions.seen(turn, request.session)
+        case _:
+            if request.session in turn.sessions:
+                _decide_for(turn, request)
+            else:
+                turn.refuse(request.session, request.request, Status.GROUP_ERROR, "the session is over: connect again")
+
+
+Request = (
+    Settle
+    | Subscribe
+    | Unsubscribe
+    | JoinGroup
+    | LeaveGroup
+    | Heartbeat
+    | SetCredit
+    | Fetch
+    | Commit
+    | Seek
+    | ListTopics
+    | CreateTopic
+    | DeleteTopic
+)
+
+
+def _decide_for(turn: Turn, request: Request) -> None:
+    """What a session that is there asks for."""
+    match request:
+        case Settle():
+            settling.settle(turn, request)
+        case Subscribe():
+            groups.subscribe(turn, request)
+        case Unsubscribe():
+            groups.unsubscribe(turn, request)
+        case JoinGroup():
+            groups.join(turn, request)
+        case LeaveGroup():
+            groups.leave_by_request(turn, request)
+        case Heartbeat():
+            groups.heartbeat(turn, request)
+        case SetCredit():
+            groups.set_credit(turn, request)
+        case Fetch():
+            polls.fetch(turn, request)
+        case Commit():
+            settling.commit(turn, request)
+        case Seek():
+            settling.seek(turn, request)
+        case ListTopics():
+            topics.describe(turn, request)
+        case CreateTopic():
+            topics.create_by_request(turn, request)
+        case DeleteTopic():
+            topics.delete(turn, request)
+        case _:
+            assert_never(request)
