@@ -190,13 +190,13 @@ def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int
         turn.expire(owner, log_id, first, last)
         return Outcome.DROPPED
     group = turn.durable.groups[owner].name if owner > 0 else ""
-    lane = f".{log.lane}" if topic.lanes else ""
+    lane = log.lane if topic.lanes else -1
     for offset in range(first, last + 1):
         headers = (
             ("dovetail-topic", topic.name),
             ("dovetail-partition", str(log.partition)),
             ("dovetail-offset", str(offset)),
-            ("dovetail-id", f"{topic.name}:{log.partition}{lane}:{offset}"),
+            ("dovetail-id", names.message_id(topic.name, log.partition, lane, offset)),
             ("dovetail-group", group),
             ("dovetail-attempts", str(attempt)),
             ("dovetail-reason", FailReason(reason).name.lower()),

@@ -52,6 +52,11 @@ def pattern(text: str) -> str:
     return name
 
 
+def message_id(topic: str, partition: int, lane: int, offset: int) -> str:
+    """The id of a message: its position; `lane` is -1 for a topic that has none."""
+    return f"{topic}:{partition}:{offset}" if lane < 0 else f"{topic}:{partition}.{lane}:{offset}"
+
+
 def plain_name(text: str, what: str) -> str:
     """`text` as the name of a group or member: 1 to 240 bytes that can be printed, no spaces at the ends."""
     size = len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,633 @@
+"""A whole broker without I/O: connections, core, committer and memory, joined as they are in life and in simulation.
+
+A shell (asyncio or SimPy) moves bytes and time: it says what arrived and what the disk has done, calls `tick`, and
+carries out what it finds: `outgoing` bytes, `next_commit` for the journal lane, `next_job` for the log lane, `wake_ms`.
+
+Promises  one `step` per tick over everything that arrived; answers leave in the order of decisions; deliveries of a
+          connection in theirs, and only as fast as its socket takes them, so memory stays bounded (I-BOUNDS).
+Never     waits, and never decides what the core should.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from dovetail.core import batch, inputs, journal_format
+from dovetail.core.codes import Acks
+from dovetail.core.committer import Commit, Committer
+from dovetail.core.connection import Connection, Single, Terms
+from dovetail.core.effects import (
+    Answer,
+    AnyEffect,
+    CloseSession,
+    Copy,
+    Deliver,
+    Fetched,
+    Find,
+    Hurry,
+    LeaseEnded,
+    Read,
+    Reply,
+)
+from dovetail.core.frames import ErrorCode
+from dovetail.core.ids import Now
+from dovetail.core.inputs import AnyInput
+from dovetail.core.journal_format import Entry, Item
+from dovetail.core.records import (
+    LAZY,
+    AnyRecord,
+    BatchAppended,
+    EntryFlag,
+    LogTrimmed,
+    SyncPolicy,
+    TopicCreated,
+    TopicDeleted,
+)
+from dovetail.core.shelf import Shelf
+from dovetail.core.state import BatchMeta, Durable, State
+from dovetail.core.step import step, wake_ms
+
+ROUNDS_MAX = 16
+"""Steps of one tick: an answer that is in memory can be followed up at once, but not for ever."""
+SEEN_MS = 1_000
+"""The core hears of a session's signs of life at most this often."""
+
+
+class NodeOptions(Struct, frozen=True):
+    """The bounds of a broker's memory."""
+
+    tail_bytes_max: int = 32 << 20
+    read_bytes_max: int = 32 << 20
+    joined_bytes_max: int = 1 << 20
+    send_window_bytes: int = 1 << 20
+    send_buffer_bytes_max: int = 32 << 20
+    unwritten_bytes_max: int = 128 << 20
+    behind_bytes_max: int = 8 << 20
+    stall_ms: int = 30_000
+
+
+class WriteBehind(Struct, frozen=True):
+    """Carry the consequences of frames up to `lsn` to the logs' files."""
+
+    lsn: int
+    items: tuple[Item, ...]
+
+
+class ReadLog(Struct, frozen=True):
+    """Gives entries of a log from the one that holds `offset` on."""
+
+    log: int
+    offset: int
+    bytes_max: int
+
+
+class FindTime(Struct, frozen=True):
+    """Gives the first offset of a log that arrived at or after `arrival_ms`."""
+
+    log: int
+    arrival_ms: int
+
+
+class Checkpoint(Struct, frozen=True):
+    """Write a checkpoint of `durable`, which is stored and in the logs' files."""
+
+    durable: Durable
+    pieces: tuple[bytes, ...]
+
+
+Job = WriteBehind | ReadLog | FindTime | Checkpoint
+Observer = Callable[[Now, tuple[AnyInput, ...], tuple[AnyRecord, ...], tuple[AnyEffect, ...]], None]
+Then = Callable[[tuple[Entry, ...]], None]
+
+
+class Local:
+    """A session inside the process: each request has a function that takes its answer."""
+
+    def __init__(self, session: int, on_deliver: Callable[[Deliver, tuple[Entry, ...]], None] | None = None) -> None:
+        self.session = session
+        self.closing = False
+        self.out: list[bytes] = []
+        self.ended = ""
+        self._requests = 0
+        self._waiting: dict[int, Callable[[Answer, tuple[Entry, ...]], None]] = {}
+        self._on_deliver = on_deliver
+
+    def register(self, then: Callable[[Answer, tuple[Entry, ...]], None]) -> int:
+        """The number under which the answer to the next request will come."""
+        self._requests += 1
+        self._waiting[self._requests] = then
+        return self._requests
+
+    def answer(self, number: int, answer: Answer, entries: tuple[Entry, ...] = ()) -> None:
+        then = self._waiting.pop(number, None)
+        if then is not None:
+            then(answer, entries)
+
+    def deliver(self, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
+        if self._on_deliver is not None:
+            self._on_deliver(delivery, entries)
+
+    def lease_ended(self, lease: int) -> None:
+        """Whoever holds it learns by the refusal of a settle."""
+
+    def end(self, code: int, text: str) -> None:
+        self.closing = True
+        self.ended = text
+
+
+class _Peer:
+    """A connection or local session, what waits to be sent to it, and how much its socket has not taken."""
+
+    __slots__ = ("buffered", "deliveries", "heard_ms", "line", "reading", "unsent")
+
+    def __init__(self, line: Connection | Local) -> None:
+        self.line = line
+        self.deliveries: deque[Deliver] = deque()
+        self.unsent: list[tuple[int, int]] = []
+        self.buffered = 0
+        self.reading = False
+        self.heard_ms = -SEEN_MS
+
+
+class _Joined:
+    """PUBLISHes of one tick that become one batch."""
+
+    __slots__ = ("flags", "singles", "size", "topic", "ttl_ms")
+
+    def __init__(self, topic: str, ttl_ms: int, flags: int) -> None:
+        self.topic = topic
+        self.ttl_ms = ttl_ms
+        self.flags = flags
+        self.singles: list[Single] = []
+        self.size = 0
+
+
+class Node:
+    """The broker. `observe` is told of every step: recorders, tracers and checkers listen there."""
+
+    def __init__(
+        self,
+        state: State,
+        committer: Committer,
+        terms: Terms,
+        options: NodeOptions | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        self.state = state
+        self.committer = committer
+        self.terms = terms
+        self.options = options or NodeOptions()
+        self.observe = observe
+        self.shelf = Shelf(self.options.tail_bytes_max, self.options.read_bytes_max)
+        self.behind_lsn = state.durable.lsn
+        self._peers: dict[int, _Peer] = {}
+        self._next_session = 1
+        self._arrivals: list[AnyInput | _Joined] = [inputs.Start()]
+        self._open: dict[tuple[str, int, int], _Joined] = {}
+        self._heard: dict[int, None] = {}
+        self._stalled_ms: dict[int, int] = {}
+        self._touched: dict[int, None] = {}
+        self._pumping: dict[int, None] = {}
+        self._payloads: dict[int, bytes] = {}
+        self._next_handle = 1
+        self._uncommitted: deque[tuple[int, tuple[Item, ...], int]] = deque()
+        self._behind: deque[tuple[int, tuple[Item, ...], int]] = deque()
+        self._behind_bytes = 0
+        self._reads: deque[tuple[ReadLog | FindTime | Checkpoint, Callable[[object], None]]] = deque()
+        self._then: Callable[[object], None] | None = None
+
+    # What the shell says
+
+    def connect(self, peer: str) -> int:
+        """A connection was accepted; gives its session number."""
+        session = self._number()
+        self._peers[session] = _Peer(Connection(session, peer, self.terms, self._keep))
+        return session
+
+    def open_local(self, name: str, on_deliver: Callable[[Deliver, tuple[Entry, ...]], None] | None = None) -> Local:
+        """A session inside the process."""
+        local = Local(self._number(), on_deliver)
+        self._peers[local.session] = _Peer(local)
+        self._arrivals.append(inputs.SessionOpened(local.session, name))
+        return local
+
+    def receive(self, session: int, data: bytes) -> None:
+        """Bytes came from a connection."""
+        peer = self._peers.get(session)
+        if peer is None or not isinstance(peer.line, Connection):
+            return
+        for arrival in peer.line.receive(data):
+            self._arrive(arrival)
+        self._heard[session] = None
+        if peer.line.out or peer.line.closing:
+            self._touched[session] = None
+
+    def submit(self, request: AnyInput) -> None:
+        """An input from inside: a local session's request, a proposal of storage."""
+        self._arrive(request)
+
+    def disconnect(self, session: int) -> None:
+        """A connection or local session is gone."""
+        if self._peers.pop(session, None) is not None:
+            self._arrive(inputs.SessionClosed(session))
+            self._stalled_ms.pop(session, None)
+
+    def wrote(self, session: int, buffered_bytes: int) -> None:
+        """The socket has taken what it was given but for `buffered_bytes`."""
+        peer = self._peers.get(session)
+        if peer is None:
+            return
+        peer.buffered = buffered_bytes
+        if buffered_bytes > self.options.send_buffer_bytes_max:
+            text = f"{buffered_bytes} bytes wait to be read by this client: it is too slow, or does not read at all"
+            peer.line.end(ErrorCode.TOO_SLOW, text)
+            self._touched[session] = None
+        elif buffered_bytes < self.options.send_window_bytes:
+            for subscription, count in peer.unsent:
+                self._arrivals.append(inputs.Sent(subscription, count))
+            peer.unsent.clear()
+            if peer.deliveries:
+                self._pumping[session] = None
+
+    def committed(self) -> None:
+        """The commit under way is done."""
+        commit = self.committer.done()
+        last = commit.last_lsn
+        self._arrivals.append(inputs.Stored(last) if commit.sync else inputs.Written(last))
+        while self._uncommitted and self._uncommitted[0][0] <= last:
+            frame = self._uncommitted.popleft()
+            self._behind.append(frame)
+            self._behind_bytes += frame[2]
+
+    def job_done(self, result: object) -> None:
+        """The job that `next_job` gave is done."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(result)
+
+    # What the shell finds to do
+
+    def outgoing(self) -> Iterator[tuple[int, list[bytes], bool]]:
+        """Sessions with bytes to send, and whether they are to be closed after that."""
+        touched, self._touched = self._touched, {}
+        for session in touched:
+            peer = self._peers.get(session)
+            if peer is not None and (peer.line.out or peer.line.closing):
+                out, peer.line.out = peer.line.out, []
+                yield session, out, peer.line.closing
+
+    def next_commit(self, now: Now) -> Commit | None:
+        """The next commit for the journal lane; None while one is under way or nothing is due."""
+        return self.committer.next_commit(now.mono_ms)
+
+    def next_job(self) -> Job | None:
+        """The next job for the log lane; None while one is under way or there is none."""
+        if self._then is not None:
+            return None
+        if self._reads and not self._behind_bytes > self.options.behind_bytes_max:
+            job, self._then = self._reads.popleft()
+            return job
+        if self._behind:
+            return self._write_behind()
+        if self._reads:
+            job, self._then = self._reads.popleft()
+            return job
+        return None
+
+    def wake_ms(self) -> int | None:
+        """When `tick` and `next_commit` are due at the latest, by the monotonic clock."""
+        stalled = min(self._stalled_ms.values()) + self.options.stall_ms if self._stalled_ms else None
+        times = [each for each in (wake_ms(self.state), self.committer.wake_ms, stalled) if each is not None]
+        return min(times, default=None)
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether so much waits for the disk that sockets should not be read for a while."""
+        return self.committer.bytes_waiting + self._behind_bytes > self.options.unwritten_bytes_max
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something waits for a tick."""
+        return bool(self._arrivals or self._pumping or self._touched)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything decided is stored and in the logs' files."""
+        return not (self._arrivals or self._uncommitted or self._behind or self._reads or self._then)
+
+    def sessions(self) -> list[int]:
+        """The sessions that are connected."""
+        return list(self._peers)
+
+    def connection(self, session: int) -> Connection | None:
+        """A session's connection, if it is one over the network."""
+        peer = self._peers.get(session)
+        return peer.line if peer is not None and isinstance(peer.line, Connection) else None
+
+    def goodbye(self, reason: str) -> None:
+        """Ask all clients to finish and go."""
+        for session, peer in self._peers.items():
+            if isinstance(peer.line, Connection):
+                peer.line.goodbye(reason)
+                self._touched[session] = None
+
+    def checkpoint(self, durable: Durable, pieces: Sequence[bytes], then: Callable[[], None]) -> None:
+        """Have a checkpoint written after everything that is on its way to the logs' files."""
+        self._reads.append((Checkpoint(durable, tuple(pieces)), lambda _: then()))
+
+    # Ticks
+
+    def tick(self, now: Now) -> None:
+        """Decide about everything that has arrived, and about what is due."""
+        self._note_signs_of_life(now)
+        for _ in range(ROUNDS_MAX):
+            due_ms = wake_ms(self.state)
+            if not self._arrivals and (due_ms is None or due_ms > now.mono_ms):
+                break
+            self._step(now, self._take_arrivals(now))
+            self._pump()
+        self._pump()
+
+    def _number(self) -> int:
+        session = self._next_session
+        self._next_session += 1
+        return session
+
+    def _keep(self, data: bytes) -> int:
+        handle = self._next_handle
+        self._next_handle += 1
+        self._payloads[handle] = data
+        return handle
+
+    def _arrive(self, arrival: AnyInput | Single) -> None:
+        if isinstance(arrival, Single):
+            self._join(arrival)
+            return
+        if self._open and not isinstance(arrival, inputs.Settle | inputs.Publish | inputs.Heartbeat):
+            # What follows a change of subscriptions or topics must not be joined with what came before it.
+            self._open.clear()
+        self._arrivals.append(arrival)
+
+    def _join(self, single: Single) -> None:
+        flags = 0 if single.require_ack else int(EntryFlag.NO_ACK)
+        key = (single.topic, single.ttl_ms, flags)
+        joined = self._open.get(key)
+        if joined is None or joined.size > self.options.joined_bytes_max:
+            joined = self._open[key] = _Joined(*key)
+            self._arrivals.append(joined)
+        joined.singles.append(single)
+        joined.size += len(single.payload) + 64
+
+    def _take_arrivals(self, now: Now) -> tuple[AnyInput, ...]:
+        arrivals, self._arrivals = self._arrivals, []
+        self._open.clear()
+        return tuple([self._as_batch(each, now) if isinstance(each, _Joined) else each for each in arrivals])
+
+    def _as_batch(self, joined: _Joined, now: Now) -> inputs.Publish:
+        records: list[batch.NewRecord] = []
+        asks: list[inputs.Ask] = []
+        for index, single in enumerate(joined.singles):
+            headers = tuple([(key, value.encode()) for key, value in single.headers])
+            records.append((None, single.payload, headers))
+            asks.append(inputs.Ask(single.session, single.request, index, 1))
+        data = batch.build(records, timestamp_ms=now.wall_ms)
+        return inputs.Publish(
+            joined.topic,
+            -1,
+            self._keep(data),
+            len(records),
+            len(data),
+            tuple(asks),
+            Acks.STORED,
+            ttl_ms=joined.ttl_ms,
+            flags=joined.flags,
+        )
+
+    def _note_signs_of_life(self, now: Now) -> None:
+        for session in self._heard:
+            peer = self._peers.get(session)
+            if peer is None or not isinstance(peer.line, Connection):
+                continue
+            if peer.line.bytes_held:
+                self._stalled_ms[session] = now.mono_ms
+            else:
+                self._stalled_ms.pop(session, None)
+            if peer.line.is_session and now.mono_ms - peer.heard_ms >= SEEN_MS:
+                peer.heard_ms = now.mono_ms
+                self._arrivals.append(inputs.Seen(session))
+        self._heard.clear()
+        for session, since_ms in list(self._stalled_ms.items()):
+            if now.mono_ms - since_ms >= self.options.stall_ms:
+                del self._stalled_ms[session]
+                text = f"a frame was begun and not finished for {self.options.stall_ms} ms"
+                self._peers[session].line.end(ErrorCode.LENGTH, text)
+                self._touched[session] = None
+
+    def _step(self, now: Now, arrived: tuple[AnyInput, ...]) -> None:
+        self.state, records, effects = step(self.state, now, arrived)
+        if records:
+            self._record(now, records, effects)
+        self._payloads.clear()
+        if self.observe is not None:
+            self.observe(now, arrived, records, effects)
+        for effect in effects:
+            self._perform(effect)
+
+    def _record(self, now: Now, records: tuple[AnyRecord, ...], effects: tuple[AnyEffect, ...]) -> None:
+        """Give the step's records to the committer as one frame, and keep its entries in memory."""
+        lsn = self.state.durable.lsn
+        items: list[Item] = []
+        for_files: list[Item] = []
+        size = 0
+        urgent = sync = False
+        for record in records:
+            if isinstance(record, BatchAppended):
+                data = batch.patch(self._payloads[record.handle], record.base)
+                entry = journal_format.encode_entry(record, data)
+                self.shelf.add(lsn, entry)
+                items.append(entry)
+                for_files.append(entry)
+                size += entry.size_bytes
+                urgent = True
+                sync = sync or not self._is_relaxed(record.log)
+                continue
+            items.append(record)
+            urgent = urgent or not isinstance(record, LAZY)
+            sync = True
+            if isinstance(record, TopicCreated | TopicDeleted | LogTrimmed):
+                for_files.append(record)
+        urgent = urgent or any(isinstance(effect, Hurry) for effect in effects)
+        self.committer.add(now.mono_ms, lsn, self.state.durable.wall_ms, items, urgent=urgent, sync=sync)
+        self._uncommitted.append((lsn, tuple(for_files), size))
+
+    def _is_relaxed(self, log_id: int) -> bool:
+        log = self.state.durable.logs.get(log_id)
+        return log is not None and self.state.durable.topics[log.topic].config.sync != SyncPolicy.ALWAYS
+
+    def _perform(self, effect: AnyEffect) -> None:
+        match effect:
+            case Reply():
+                self._reply(effect)
+            case Deliver():
+                peer = self._peers.get(effect.session)
+                if peer is not None:
+                    peer.deliveries.append(effect)
+                    self._pumping[effect.session] = None
+            case LeaseEnded():
+                self._lease_ended(effect)
+            case Read():
+                self._read(effect.log, effect.from_offset, effect.bytes_max, lambda found: self._loaded(effect, found))
+            case Copy():
+                self._gather(effect.log, effect.offset, effect.offset, lambda found: self._copied(effect, found))
+            case Find():
+                job = FindTime(effect.log, effect.arrival_ms)
+                self._reads.append((job, lambda found: self._found(effect.ticket, found)))
+            case CloseSession():
+                self._close(effect)
+            case Hurry():
+                pass
+
+    def _reply(self, reply: Reply) -> None:
+        peer = self._peers.get(reply.session)
+        if peer is None:
+            return
+        answer = reply.answer
+        if isinstance(answer, Fetched) and answer.offset < answer.end:
+            self._read(answer.log, answer.offset, answer.bytes_max, lambda found: self._fetched(reply, answer, found))
+            return
+        peer.line.answer(reply.request, answer)
+        self._touched[reply.session] = None
+
+    def _fetched(self, reply: Reply, answer: Fetched, entries: tuple[Entry, ...]) -> None:
+        peer = self._peers.get(reply.session)
+        if peer is None:
+            return
+        stored = tuple([entry for entry in entries if entry.base < answer.end])
+        if isinstance(peer.line, Local):
+            peer.line.answer(reply.request, answer, stored)
+        else:
+            peer.line.answer(reply.request, answer, [entry.batch for entry in stored])
+        self._touched[reply.session] = None
+
+    def _lease_ended(self, effect: LeaseEnded) -> None:
+        peer = self._peers.get(effect.session)
+        if peer is None:
+            return
+        peer.line.lease_ended(effect.lease)
+        if any(each.lease == effect.lease for each in peer.deliveries):
+            peer.deliveries = deque(each for each in peer.deliveries if each.lease != effect.lease)
+
+    def _close(self, effect: CloseSession) -> None:
+        peer = self._peers.get(effect.session)
+        if peer is not None:
+            peer.line.end(ErrorCode.SESSION_ENDED, effect.reason)
+            self._touched[effect.session] = None
+
+    def _loaded(self, effect: Read, entries: tuple[Entry, ...]) -> None:
+        metas = tuple([_meta(entry.record) for entry in entries])
+        self._arrivals.append(inputs.Loaded(effect.owner, effect.log, metas))
+
+    def _copied(self, effect: Copy, entries: tuple[Entry, ...]) -> None:
+        extra = tuple([(key, value.encode()) for key, value in effect.headers])
+        try:
+            found = next(entry for entry in entries if entry.base <= effect.offset <= entry.last)
+            data = batch.single(found.batch, effect.offset, extra, codecs=self.terms.codecs)
+        except (StopIteration, batch.BatchError):
+            self._arrivals.append(inputs.Copied(effect.ticket, 0, 0))
+            return
+        self._arrivals.append(inputs.Copied(effect.ticket, self._keep(data), len(data)))
+
+    def _found(self, ticket: int, offset: object) -> None:
+        self._arrivals.append(inputs.Found(ticket, offset if isinstance(offset, int) else 0))
+
+    # Bytes of stored entries: from memory, or from the log lane
+
+    def _read(self, log: int, offset: int, bytes_max: int, then: Then) -> None:
+        """Hand `then` the entries from `offset` on, at once if they are in memory."""
+        found = self.shelf.entries(log, offset, bytes_max)
+        if found:
+            then(found)
+        else:
+            self._reads.append((ReadLog(log, offset, bytes_max), lambda result: self._read_back(log, result, then)))
+
+    def _read_back(self, log: int, result: object, then: Then) -> None:
+        entries = result if isinstance(result, tuple) else ()
+        self.shelf.keep_read(log, entries)
+        then(entries)
+
+    def _gather(self, log: int, first: int, last: int, then: Then, so_far: tuple[Entry, ...] = ()) -> None:
+        """Hand `then` all entries that there are between `first` and `last`."""
+
+        def more(found: tuple[Entry, ...]) -> None:
+            wanted = tuple([entry for entry in found if entry.base <= last])
+            if not wanted or wanted[-1].last >= last or len(wanted) < len(found):
+                then(so_far + wanted)
+            else:
+                self._gather(log, wanted[-1].last + 1, last, then, so_far + wanted)
+
+        self._read(log, first, self.options.read_bytes_max // 8, more)
+
+    # Deliveries
+
+    def _pump(self) -> None:
+        """Send what waits to be delivered, to whoever has room for it."""
+        pumping, self._pumping = self._pumping, {}
+        for session in pumping:
+            peer = self._peers.get(session)
+            if peer is not None:
+                self._pump_peer(session, peer)
+
+    def _pump_peer(self, session: int, peer: _Peer) -> None:
+        window = self.options.send_window_bytes
+        while peer.deliveries and not peer.reading and not peer.line.closing and peer.buffered < window:
+            delivery = peer.deliveries[0]
+            first, last = delivery.ranges[0][0], delivery.ranges[-1][1]
+            peer.reading = True
+            self._gather(delivery.log, first, last, self._sender(session, delivery))
+
+    def _sender(self, session: int, delivery: Deliver) -> Then:
+        return lambda entries: self._send(session, delivery, entries)
+
+    def _send(self, session: int, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
+        peer = self._peers.get(session)
+        if peer is None:
+            return
+        peer.reading = False
+        if not peer.deliveries or peer.deliveries[0] is not delivery:
+            self._pumping[session] = None
+            return
+        peer.deliveries.popleft()
+        peer.line.deliver(delivery, entries)
+        peer.buffered += sum(entry.size_bytes for entry in entries)
+        self._touched[session] = None
+        if delivery.lease == 0:
+            count = sum(last - first + 1 for first, last in delivery.ranges)
+            peer.unsent.append((delivery.subscription, count))
+        if peer.deliveries:
+            self._pumping[session] = None
+
+    # The log lane
+
+    def _write_behind(self) -> WriteBehind:
+        items: list[Item] = []
+        size = 0
+        lsn = self.behind_lsn
+        while self._behind and (not items or size < self.options.behind_bytes_max):
+            lsn, more, bytes_more = self._behind.popleft()
+            items += more
+            size += bytes_more
+        self._behind_bytes -= size
+        self._then = lambda _: self._written_behind(lsn)
+        return WriteBehind(lsn, tuple(items))
+
+    def _written_behind(self, lsn: int) -> None:
+        self.behind_lsn = lsn
+        self.shelf.written_behind(lsn)
+
+
+def _meta(record: BatchAppended) -> BatchMeta:
+    last = record.base + record.count - 1
+    return BatchMeta(record.base, last, record.size_bytes, record.expires_at_ms, record.flags)
