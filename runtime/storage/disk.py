@@ -9,7 +9,7 @@ Never     knows what is in the files. Paths are relative to the data directory, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -230,14 +230,15 @@ def read_all(path: str, chunk_bytes: int = 1 << 20) -> Task[bytes]:
             return b"".join(pieces)
 
 
-def replace_file(path: str, pieces: Sequence[Buffer]) -> Task[None]:
+def replace_file(path: str, pieces: Iterable[Buffer]) -> Task[None]:
     """Put a whole file in place: written beside, synced, renamed, directory synced."""
     beside = f"{path}.tmp"
     yield Create(beside)
     position = 0
     for piece in pieces:
-        yield Write(beside, position, (piece,))
-        position += len(piece)
+        if piece:
+            yield Write(beside, position, (piece,))
+            position += len(piece)
     yield Sync(beside)
     yield Rename(beside, path)
     yield SyncDir(parent(path))

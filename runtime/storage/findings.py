@@ -1,0 +1,84 @@
+"""What recovery and verification found: damage, what was done about it, and what it cost.
+
+Promises  a finding names the file, the position and what is affected, in words an operator can act on.
+Never     decides: `Corrupted` carries the findings to whoever does.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Outcome(StrEnum):
+    """What became of it."""
+
+    CUT = "cut"
+    """The unfinished last commit: nobody was promised it."""
+    REPAIRED = "repaired"
+    """Made whole again from another copy."""
+    UNNEEDED = "not needed"
+    """Damaged, but a checkpoint covers it."""
+    LOST = "lost"
+    """Something that was promised can't be read."""
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is not as it was written."""
+
+    outcome: Outcome
+    path: str
+    position: int
+    reason: str
+    lsn: int = 0
+    log: int = 0
+    first: int = 0
+    last: int = -1
+    """Offsets of `log`, when any are affected."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.path} at {self.position}: {self.reason} ({self.outcome}"]
+        if self.lsn:
+            parts.append(f"lsn {self.lsn}")
+        if self.last >= self.first:
+            parts.append(f"log {self.log}, offsets {self.first} to {self.last}")
+        return ", ".join(parts) + ")"
+
+
+class RecoveryReport(Struct, frozen=True):
+    """What a start found and did."""
+
+    created: bool = False
+    checkpoint_lsn: int = 0
+    last_lsn: int = 0
+    frames: int = 0
+    messages: int = 0
+    journal_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+class Progress(Struct, frozen=True):
+    """How far a recovery is: bytes of journal worked through, of those there are."""
+
+    stage: str
+    done_bytes: int
+    total_bytes: int
+
+
+class Corrupted(Exception):
+    """Something that was promised can't be read; nothing was changed."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        lost = [finding for finding in findings if finding.outcome is Outcome.LOST]
+        lines = "\n".join(f"  {finding}" for finding in lost)
+        super().__init__(
+            f"the data directory is damaged:\n{lines}\n"
+            "Restore it from a backup, or go on without the damaged part, which is kept in quarantine/: "
+            "dovetail log repair DIR --yes"
+        )
+        self.findings = findings
+
+
+class Unusable(Exception):
+    """A data directory that this program can't open: the text says why and what to do."""

@@ -1,0 +1,375 @@
+"""Recovery: from what lies in a data directory to the state and files the broker goes on with.
+
+The order matters, because a crash may come at any point of it: read everything and judge, before anything is
+changed; then put the journal's tail, which may be in the system's memory alone, into a segment of its own; then
+write again what the logs got since the checkpoint, for the same reason; the caller writes a checkpoint last.
+
+Promises  `fold(evolve, checkpoint, journal)` is the state; nothing that was promised is lost in silence; a crash
+          during recovery leaves a directory from which recovery gives the same.
+Never     changes anything when it finds damage, unless told to go on without the damaged part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from dovetail.core.evolve import evolve_frame
+from dovetail.core.ids import ordered
+from dovetail.core.journal_format import (
+    SEGMENT_HEADER_BYTES,
+    Entry,
+    FormatError,
+    Frame,
+    Item,
+    NewerFormat,
+    SegmentHeader,
+    decode_items,
+    records_of,
+)
+from dovetail.core.records import TopicCreated
+from dovetail.core.state import Durable, Log
+from dovetail.runtime.storage import checkpoint, identity
+from dovetail.runtime.storage.disk import MakeDir, Rename, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
+from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Progress, RecoveryReport, Unusable
+from dovetail.runtime.storage.identity import Identity
+from dovetail.runtime.storage.journal import Journal, Segment, begin_segment
+from dovetail.runtime.storage.layout import (
+    BESIDE,
+    CHECKPOINTS,
+    JOURNAL,
+    QUARANTINE,
+    TOPICS,
+    StoreOptions,
+    checkpoint_path,
+    number_of,
+    topic_path,
+)
+from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
+from dovetail.runtime.storage.logs import Logs
+from dovetail.runtime.storage.scan import FoundSegment, Scanned, list_segments, read_span, scan
+
+Report = Callable[[Progress], None]
+
+
+class Recovered(Struct, frozen=True):
+    """What the store is made of."""
+
+    durable: Durable
+    identity: Identity
+    journal: Journal
+    logs: Logs
+    crc: int
+    report: RecoveryReport
+
+
+class Checkpoints(Struct, frozen=True):
+    """The newest checkpoint that can be read, and how far the one before it reaches."""
+
+    newest: Durable
+    older_lsn: int
+    damaged: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+class Survey(Struct, frozen=True):
+    """One log as it lies on the disk, seen from the checkpoint: `part` is whole up to `position`, which is
+    where offset `found` begins; from there to `end` it is `missing`; `ahead` is where its entries end."""
+
+    files: LogFiles
+    end: int
+    found: int
+    part: Part | None
+    position: int
+    ahead: int
+    problem: str = ""
+
+
+def recover(
+    options: StoreOptions, wall_ms: int, new_salt: int, on_progress: Report | None, go_on_without_damage: bool
+) -> Task[Recovered]:
+    """Bring a data directory to the state it stands for; `Corrupted` when something that was promised is gone."""
+    whose, created, findings = yield from _identify(wall_ms, new_salt)
+    kept = yield from load_checkpoints()
+    segments, leftovers = yield from list_segments()
+    findings += kept.findings
+    fold = Fold(kept.newest, sum(segment.size_bytes for segment in segments), on_progress)
+    first = next((segment.header.first_lsn for segment in segments if segment.header), 1)
+    older = min(kept.newest.lsn, max(kept.older_lsn, first - 1)) if kept.newest.lsn else 0
+    scanned = yield from scan(segments, whose.salt, older, kept.newest.lsn, fold.visit)
+    findings += scanned.findings
+    surveys, strangers = yield from _survey_logs(options, kept.newest, fold)
+    rescued = yield from _rescue(surveys, scanned, kept.newest.lsn)
+    findings += _judge_logs(surveys, rescued, strangers, fold.durable)
+    lost = any(finding.outcome is Outcome.LOST for finding in findings)
+    if lost:
+        raise Corrupted(findings)
+    journal = yield from _go_on(options, whose, segments, scanned)
+    logs = yield from _write_logs(options, kept.newest, fold, scanned, surveys, rescued)
+    yield from _tidy(kept, leftovers, fold.durable)
+    report = RecoveryReport(
+        created, kept.newest.lsn, fold.durable.lsn, fold.frames, fold.messages, fold.done_bytes, findings
+    )
+    return Recovered(fold.durable, whose, journal, logs, scanned.crc, report)
+
+
+class Fold:
+    """The state so far, and what else the journal's frames tell on the way."""
+
+    def __init__(self, durable: Durable, total_bytes: int, on_progress: Report | None) -> None:
+        self.durable = durable
+        self.frames = 0
+        self.messages = 0
+        self.done_bytes = 0
+        self.starts: dict[int, int] = {}
+        """Where logs that are younger than the checkpoint began."""
+        self._total = total_bytes
+        self._on_progress = on_progress
+
+    def visit(self, frame: Frame) -> None:
+        items = items_of(frame)
+        self.durable = evolve_frame(self.durable, frame.lsn, frame.wall_ms, records_of(items))
+        for item in items:
+            if isinstance(item, Entry):
+                self.messages += item.record.count
+            elif isinstance(item, TopicCreated):
+                self.starts.update(enumerate(item.starts, item.first_log))
+        self.frames += 1
+        self.done_bytes += len(frame.body)
+        if self._on_progress is not None and self.frames % 1000 == 0:
+            self._on_progress(Progress("journal", self.done_bytes, self._total))
+
+
+def items_of(frame: Frame) -> list[Item]:
+    """A whole frame's items; a version of the format that is not known stops here."""
+    try:
+        return decode_items(frame.body)
+    except NewerFormat as error:
+        raise Unusable(f"the journal frame {frame.lsn}: {error}: use a newer version of dovetail") from error
+    except FormatError as error:
+        raise Unusable(f"the journal frame {frame.lsn} is whole but makes no sense: {error}") from error
+
+
+def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[Finding, ...]]]:
+    """Whose directory it is; a new one is made, a damaged `broker.json` is repaired from the journal."""
+    found = yield from identity.read()
+    if isinstance(found, Identity):
+        return found, False, ()
+    for directory in (JOURNAL, CHECKPOINTS, TOPICS):
+        yield MakeDir(directory)
+    segments, _ = yield from list_segments()
+    salts = [segment.header.salt for segment in segments if segment.header]
+    is_new = found is None and not segments and not (yield from list_dir(CHECKPOINTS))
+    made = identity.new_identity(salts[-1] if salts else new_salt, wall_ms)
+    yield SyncDir("")
+    yield from identity.write(made)
+    if is_new:
+        return made, True, ()
+    missing = Finding(Outcome.REPAIRED, "broker.json", 0, "was missing")
+    return made, False, (found or missing,)
+
+
+def load_checkpoints() -> Task[Checkpoints]:
+    """The newest checkpoint that can be read; each that can't is a finding."""
+    infos = yield from list_dir(CHECKPOINTS)
+    lsns = [lsn for info in infos if (lsn := number_of(info.name, ".ckpt")) is not None]
+    readable: list[Durable] = []
+    damaged: list[str] = []
+    findings: list[Finding] = []
+    for lsn in reversed(lsns):
+        path = checkpoint_path(lsn)
+        data = yield from read_all(path)
+        try:
+            durable = checkpoint.decode(data)
+            if durable.lsn != lsn:
+                raise FormatError(f"it holds the state at lsn {durable.lsn}")
+        except NewerFormat as error:
+            raise Unusable(f"{path}: {error}: use a newer version of dovetail") from error
+        except FormatError as error:
+            damaged.append(path)
+            findings.append(Finding(Outcome.REPAIRED, path, 0, str(error), lsn))
+        else:
+            readable.append(durable)
+    newest = readable[0] if readable else Durable()
+    older = readable[1].lsn if len(readable) > 1 else 0
+    return Checkpoints(newest, older, tuple(damaged), tuple(findings))
+
+
+def _survey_logs(options: StoreOptions, before: Durable, fold: Fold) -> Task[tuple[list[Survey], list[str]]]:
+    """Every log of the state that has files, and the directories that belong to no topic."""
+    durable = fold.durable
+    present = {info.name for info in (yield from list_dir(TOPICS)) if info.is_dir}
+    known = Logs(options)
+    known.know(durable)
+    surveys: list[Survey] = []
+    for number, log in ordered(durable.logs):
+        then = before.logs.get(number)
+        end = then.end if then else fold.starts.get(number, log.start)
+        files = known.files[number]
+        files.end = end
+        name = durable.topics[log.topic].name
+        infos = (yield from list_dir(files.directory)) if name in present else []
+        files.adopt(infos)
+        surveys.append((yield from survey(files, end)))
+    strangers = sorted(name for name in present if name not in durable.topics_by_name)
+    return surveys, strangers
+
+
+def survey(files: LogFiles, end: int) -> Task[Survey]:
+    """Look for the place in the files where offset `end` begins, and how far they go on from there."""
+    before = [part for part in files.parts if part.base < end]
+    found, position, problem = 0, 0, ""
+    part: Part | None = None
+    later = list(files.parts)
+    if before:
+        part = before[-1]
+        later = later[len(before) :]
+        point = yield from files.landing(part, end - 1)
+        found, position = point.offset, point.position
+        walk = Walk(files, part, position, 64 << 10)
+        try:
+            while found < end and (entry := (yield from walk.next())) is not None:
+                found, position = entry.last + 1, walk.position
+        except LogDamaged as damage:
+            problem = damage.reason
+        if found == end and position < part.size:
+            later.insert(0, part)
+    ahead = yield from _ahead(files, later, end, position if part in later else 0)
+    return Survey(files, end, found, part, position, ahead, problem)
+
+
+def _ahead(files: LogFiles, parts: list[Part], end: int, position: int) -> Task[int]:
+    """How far entries go on from `end` without a gap."""
+    for part in parts:
+        if part.base > end:
+            break
+        walk = Walk(files, part, position, 1 << 20)
+        walk.offset = end
+        try:
+            while (entry := (yield from walk.next())) is not None:
+                end = entry.last + 1
+        except LogDamaged:
+            break
+        position = 0
+    return end
+
+
+def _rescue(surveys: Iterable[Survey], scanned: Scanned, covered_lsn: int) -> Task[dict[int, list[Entry]]]:
+    """What logs lack although it was synced, as far as the journal still has it."""
+    short = {each.files.log: each for each in surveys if each.found < each.end}
+    rescued: dict[int, list[Entry]] = {number: [] for number in short}
+    if not short:
+        return rescued
+    for span in scanned.spans:
+        if span.first_lsn > covered_lsn:
+            break
+        for frame in (yield from read_span(span)):
+            for item in items_of(frame) if frame.lsn <= covered_lsn else ():
+                if isinstance(item, Entry) and item.record.log in short:
+                    each = short[item.record.log]
+                    if each.found <= item.base < each.end:
+                        rescued[item.record.log].append(item)
+    return rescued
+
+
+def _judge_logs(
+    surveys: Iterable[Survey], rescued: dict[int, list[Entry]], strangers: list[str], durable: Durable
+) -> tuple[Finding, ...]:
+    """What is wrong with the logs, given the state the journal stands for."""
+    findings: list[Finding] = []
+    for each in surveys:
+        log = durable.logs[each.files.log]
+        findings += _judge_log(each, rescued.get(log.id, []), log)
+    for name in strangers:
+        if name not in durable.retired_by_name:
+            reason = "holds a topic that the journal does not know"
+            findings.append(Finding(Outcome.LOST, topic_path(name), 0, reason))
+    return tuple(findings)
+
+
+def _judge_log(each: Survey, rescued: list[Entry], log: Log) -> Iterable[Finding]:
+    files = each.files
+    path = each.part.path if each.part else files.directory
+    first = max(each.found, log.start)
+    if first < each.end:
+        has_all = bool(rescued) and rescued[0].base <= first and rescued[-1].last + 1 == each.end
+        outcome = Outcome.REPAIRED if has_all else Outcome.LOST
+        reason = each.problem or "ends before its last entry"
+        yield Finding(outcome, path, each.position, reason, log=log.id, first=first, last=each.end - 1)
+    front = files.parts[0].base if files.parts else each.end
+    if log.start < min(front, each.found):
+        reason = "the files before this one are missing"
+        yield Finding(Outcome.LOST, files.parts[0].path, 0, reason, log=log.id, first=log.start, last=front - 1)
+    if each.ahead > log.end:
+        reason = "the log goes on where the journal has ended: the journal's end is lost"
+        yield Finding(Outcome.LOST, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
+
+
+def _go_on(options: StoreOptions, whose: Identity, segments: list[FoundSegment], scanned: Scanned) -> Task[Journal]:
+    """Begin a new segment with the frames that nobody knows to be synced: read is not the same as durable."""
+    number = segments[-1].number + 1 if segments else 0
+    first_lsn = scanned.synced_lsn + 1 if scanned.tail else scanned.last_lsn + 1
+    size = options.journal_segment_bytes if options.preallocate else 0
+    header = SegmentHeader(number, first_lsn, whose.salt, size, scanned.tail_crc)
+    begun = yield from begin_segment(options, header, scanned.tail)
+    older = [
+        Segment(each.number, each.header.first_lsn, min(each.size_bytes, each.header.size_bytes))
+        for each in segments
+        if each.header
+    ]
+    position = SEGMENT_HEADER_BYTES + len(scanned.tail)
+    return Journal(options, whose.salt, [*older, begun], position, scanned.last_lsn, scanned.crc)
+
+
+def _write_logs(
+    options: StoreOptions,
+    before: Durable,
+    fold: Fold,
+    scanned: Scanned,
+    surveys: Iterable[Survey],
+    rescued: dict[int, list[Entry]],
+) -> Task[Logs]:
+    """Write again what the logs got since the checkpoint, whether or not it can be read there."""
+    logs = Logs(options)
+    logs.know(before)
+    for number in [number for number in logs.files if number not in fold.durable.logs]:
+        del logs.files[number]
+    for each in surveys:
+        files = each.files
+        logs.files[files.log] = files
+        is_longer = bool(files.parts) and (each.part is not files.parts[-1] or each.position < files.parts[-1].size)
+        if each.found < each.end and not rescued.get(files.log):
+            yield from files.cut(None, 0)
+        elif is_longer:
+            yield from files.cut(each.part, each.position)
+        if rescued.get(files.log):
+            files.end = max(each.found, rescued[files.log][0].base)
+            yield from files.append(rescued[files.log])
+        files.end = each.end
+        logs.touch(files)
+    for span in scanned.spans:
+        if span.last_lsn > before.lsn:
+            frames = yield from read_span(span)
+            items = (item for frame in frames if frame.lsn > before.lsn for item in items_of(frame))
+            yield from logs.apply(items)
+    for number, log in ordered(fold.durable.logs):
+        yield from logs.files[number].trim(log.start)
+    return logs
+
+
+def _tidy(kept: Checkpoints, leftovers: list[str], durable: Durable) -> Task[None]:
+    """Remove what an earlier life left unfinished; what is damaged is kept aside."""
+    for path in leftovers:
+        yield from remove_file(path)
+    for directory in ("", CHECKPOINTS):
+        for info in (yield from list_dir(directory)):
+            if info.name.endswith(BESIDE):
+                yield from remove_file(f"{directory}/{info.name}".lstrip("/"))
+    for info in (yield from list_dir(TOPICS)):
+        if info.is_dir and info.name not in durable.topics_by_name:
+            yield from remove_tree(topic_path(info.name))
+    if kept.damaged:
+        yield MakeDir(QUARANTINE)
+        for path in kept.damaged:
+            yield Rename(path, f"{QUARANTINE}/{path.replace('/', '.')}")

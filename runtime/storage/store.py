@@ -1,0 +1,139 @@
+"""The storage engine as the shell sees it: commit frames, write logs behind, read, checkpoint.
+
+Promises  what `commit` returned for is durable; `read` gives what was appended, byte for byte, or raises; after a
+          crash at any point `open_store` gives a state that holds every commit that returned.
+Never     starts a thread or does an operation itself: each procedure is a task. `commit` is the journal lane;
+          everything else is the log lane, one task at a time. The two may run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from dovetail.core.ids import check
+from dovetail.core.journal_format import EncodedFrame, Entry, Item
+from dovetail.core.state import Durable
+from dovetail.runtime.storage import checkpoint as checkpoints
+from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
+from dovetail.runtime.storage.findings import Progress, RecoveryReport
+from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
+from dovetail.runtime.storage.log import PartInfo
+from dovetail.runtime.storage.recover import Recovered, recover
+
+PREPARE_BYTES = 1 << 20
+"""How much of a spare segment is written at a time."""
+CHECKPOINTS_KEPT = 2
+
+
+class Opened(Struct, frozen=True):
+    """What recovery gave: the next frame has lsn `durable.lsn + 1` and chains to `crc`."""
+
+    durable: Durable
+    crc: int
+    salt: int
+    broker_id: str
+    report: RecoveryReport
+
+
+def open_store(
+    options: StoreOptions,
+    holder: str,
+    wall_ms: int,
+    new_salt: int,
+    on_progress: Callable[[Progress], None] | None = None,
+    go_on_without_damage: bool = False,
+) -> Task[tuple[Store, Opened]]:
+    """Take the data directory for this process, recover it, and write a checkpoint of what was recovered."""
+    yield MakeDir("")
+    yield Lock(LOCK, holder)
+    try:
+        recovered = yield from recover(options, wall_ms, new_salt, on_progress, go_on_without_damage)
+        store = Store(options, recovered)
+        yield from store.checkpoint(recovered.durable, checkpoints.encode(recovered.durable))
+    except Exception:
+        yield Unlock(LOCK)
+        raise
+    opened = Opened(
+        recovered.durable,
+        recovered.crc,
+        recovered.identity.salt,
+        recovered.identity.broker_id,
+        recovered.report,
+    )
+    return store, opened
+
+
+class Store:
+    """An open data directory."""
+
+    def __init__(self, options: StoreOptions, recovered: Recovered) -> None:
+        self._options = options
+        self._journal = recovered.journal
+        self._logs = recovered.logs
+        self._written_lsn = recovered.durable.lsn
+        self._checkpoint_bytes = 0
+
+    @property
+    def written_lsn(self) -> int:
+        """All frames up to this one have reached the logs' files."""
+        return self._written_lsn
+
+    @property
+    def journal_bytes(self) -> int:
+        """What was committed since the last checkpoint began."""
+        return self._journal.committed_bytes - self._checkpoint_bytes
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the journal has grown enough since the last one."""
+        return self.journal_bytes >= self._options.checkpoint_journal_bytes
+
+    def commit(self, frames: Sequence[EncodedFrame]) -> Task[None]:
+        """Journal lane: put frames on the disk, with one write and one sync. After `SyncFailed` the process must
+        end; after any other failure the same frames may be tried again."""
+        yield from self._journal.commit(frames)
+
+    def write_behind(self, lsn: int, items: Sequence[Item]) -> Task[None]:
+        """Do to the logs' files what committed frames up to `lsn` say; may be repeated after a failure."""
+        check(self._written_lsn <= lsn <= self._journal.committed_lsn, "I-STORED", self._written_lsn, lsn)
+        yield from self._logs.apply(items)
+        self._written_lsn = lsn
+        if self._journal.wants_spare:
+            yield from self._journal.prepare(PREPARE_BYTES)
+
+    def read(self, log: int, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
+        """Whole entries from the one that contains `offset` on, or the next one there is, at least one if there
+        is any; () at the end of the log, or when there is no such log."""
+        files = self._logs.files.get(log)
+        return (yield from files.read(offset, bytes_max)) if files else ()
+
+    def offset_at(self, log: int, arrival_ms: int) -> Task[int]:
+        """The first offset that arrived at or after the time; the log's end when none did."""
+        files = self._logs.files.get(log)
+        return (yield from files.offset_at(arrival_ms)) if files else 0
+
+    def parts(self, log: int) -> Task[tuple[PartInfo, ...]]:
+        """The files of a log, oldest first, for retention to judge."""
+        files = self._logs.files.get(log)
+        return (yield from files.infos()) if files else ()
+
+    def checkpoint(self, durable: Durable, pieces: Iterable[bytes]) -> Task[None]:
+        """Keep `durable`, whose bytes are `pieces`; then the journal before the older of the two kept is free."""
+        check(durable.lsn <= self._written_lsn, "I-STORED", durable.lsn, self._written_lsn)
+        begun_bytes = self._journal.committed_bytes
+        yield from self._logs.sync()
+        yield from replace_file(checkpoint_path(durable.lsn), pieces)
+        self._checkpoint_bytes = begun_bytes
+        infos = yield from list_dir(CHECKPOINTS)
+        lsns = [lsn for info in infos if (lsn := number_of(info.name, ".ckpt")) is not None]
+        for lsn in lsns[:-CHECKPOINTS_KEPT]:
+            yield from remove_file(checkpoint_path(lsn))
+        if len(lsns) >= CHECKPOINTS_KEPT:
+            yield from self._journal.free(lsns[-CHECKPOINTS_KEPT])
+
+    def close(self) -> Task[None]:
+        """Put what was written behind on the disk and give the directory up."""
+        yield from self._logs.sync()
+        yield Unlock(LOCK)

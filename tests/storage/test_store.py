@@ -1,0 +1,230 @@
+"""The store's promises on a disk that works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.records import LogTrimmed
+from dovetail.runtime.storage.disk import Disk, DiskError, Kind, Remove, Task, Truncate, Write, list_dir, run
+from dovetail.runtime.storage.findings import Outcome
+from dovetail.runtime.storage.real_disk import RealDisk
+from dovetail.runtime.storage.store import open_store
+from tests.storage.build import SALT, SMALL, Broker, sim_disk, values_of
+
+
+@pytest.fixture(params=["real", "sim"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    if request.param == "sim":
+        yield sim_disk()
+    else:
+        real = RealDisk(os.fspath(tmp_path / "data"))
+        yield real
+        real.close()
+
+
+def test_a_new_directory_is_empty_and_keeps_its_identity(disk: Disk) -> None:
+    broker = Broker(disk)
+    assert broker.opened.report.created
+    assert broker.durable.lsn == 0
+    broker.close()
+    again = Broker(disk)
+    assert not again.opened.report.created
+    assert again.opened.broker_id == broker.opened.broker_id
+    assert again.opened.salt == SALT
+
+
+def test_what_was_committed_is_there_after_a_restart(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    group = broker.join("billing", log)
+    published = [broker.publish(log, b"value %d" % number, b"x" * 100) for number in range(40)]
+    broker.settle(group, log, 3, 5)
+    broker.close()
+    again = Broker(disk)
+    assert again.durable == broker.durable
+    assert again.read_all(log) == published
+    assert again.opened.report.findings == ()
+
+
+def test_frames_that_never_reached_the_logs_are_written_there_by_recovery(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    made = broker.entry(log, b"only in the journal")
+    broker.commit([made], write_behind=False)
+    broker.close()
+    again = Broker(disk)
+    assert again.read(log) == (made,)
+
+
+def test_a_restart_after_each_commit_changes_nothing(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    expected = []
+    for number in range(30):
+        expected.append(broker.publish(log, b"%d" % number * 50))
+        if number % 4 == 0:
+            broker.checkpoint()
+        broker.close()
+        after = Broker(disk)
+        assert after.durable == broker.durable
+        assert after.opened.report.findings == ()
+        broker = after
+    assert broker.read_all(log) == expected
+
+
+def test_a_read_begins_with_the_entry_that_contains_the_offset(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    entries = [broker.publish(log, *(b"%d.%d" % (number, k) * 9 for k in range(3))) for number in range(50)]
+    for offset in range(150):
+        assert broker.read(log, offset, 1)[0] == entries[offset // 3]
+    assert broker.read(log, 150) == ()
+    assert broker.read(log + 1, 0) == ()
+
+
+def test_a_read_gives_no_more_bytes_than_asked_for_but_at_least_one_entry(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    sizes = [broker.publish(log, b"x" * 50).size_bytes for _ in range(5)]
+    assert len(broker.read(log, 0, sizes[0] * 2)) == 2
+    assert len(broker.read(log, 0, 1)) == 1
+    broker.publish(log, b"y" * 10_000)
+    assert len(broker.read(log, 5, 1)) == 1
+
+
+def test_one_commit_may_hold_many_frames_and_logs(disk: Disk) -> None:
+    broker = Broker(disk)
+    first = broker.create("orders", partitions=3)
+    frames = [[broker.entry(first + place, b"%d" % place)] for place in range(3)]
+    broker.commit(*frames)
+    assert [values_of(broker.read(first + place)) for place in range(3)] == [[b"0"], [b"1"], [b"2"]]
+
+
+def test_the_first_offset_at_or_after_a_time_is_found(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    arrivals = []
+    for _ in range(60):
+        broker.now_ms += 6
+        arrivals.append(broker.publish(log, b"x" * 60).record.arrival_ms)
+    for reopened in (broker, None):
+        if reopened is None:
+            broker.close()
+            broker = Broker(disk)
+        for offset, arrival in enumerate(arrivals):
+            assert run(disk, broker.store.offset_at(log, arrival)) == offset
+            assert run(disk, broker.store.offset_at(log, arrival - 3)) == offset
+        assert run(disk, broker.store.offset_at(log, arrivals[-1] + 1)) == 60
+        assert run(disk, broker.store.offset_at(log, 0)) == 0
+
+
+def test_journal_segments_are_recycled_once_the_older_checkpoint_covers_them(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for number in range(300):
+        broker.publish(log, b"%d" % number * 40)
+        if broker.store.wants_checkpoint:
+            broker.checkpoint()
+    segments = [info for info in run(disk, list_dir("journal")) if info.name.endswith(".wal")]
+    assert len(segments) <= 8
+    assert {info.size for info in segments} == {SMALL.journal_segment_bytes}
+    assert len(run(disk, list_dir("checkpoints"))) == 2
+
+
+def test_trimming_removes_whole_parts_below_the_start(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    entries = [broker.publish(log, b"x" * 200) for _ in range(40)]
+    parts = run(disk, broker.store.parts(log))
+    start = parts[2].base + 1
+    broker.commit([LogTrimmed(log, start)])
+    assert run(disk, broker.store.parts(log)) == parts[2:]
+    assert broker.read(log, 0, 1) == (entries[parts[2].base],)
+    broker.close()
+    again = Broker(disk)
+    assert run(disk, again.store.parts(log)) == parts[2:]
+    assert again.opened.report.findings == ()
+
+
+def test_a_deleted_topic_leaves_no_files_and_its_name_goes_on_from_its_old_end(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for _ in range(7):
+        broker.publish(log, b"old")
+    broker.delete("orders")
+    assert run(disk, list_dir("topics")) == []
+    second = broker.create("orders")
+    made = broker.publish(second, b"new")
+    assert made.base == 7
+    broker.close()
+    again = Broker(disk)
+    assert again.read_all(second) == [made]
+    assert again.read(log) == ()
+
+
+def test_lanes_have_directories_of_their_own(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders", partitions=2, lanes=5)
+    for place in range(10):
+        broker.publish(log + place, b"%d" % place)
+    names = [info.name for info in run(disk, list_dir("topics/orders"))]
+    assert names == sorted(
+        f"{partition}.{lane}" for partition in (0, 1) for lane in ("critical", "high", "normal", "low", "background")
+    )
+    broker.close()
+    assert values_of(Broker(disk).read_all(log + 9)) == [b"9"]
+
+
+def test_a_second_broker_is_refused_and_told_who_holds_the_directory(disk: Disk, tmp_path: Path) -> None:
+    Broker(disk)
+    other = RealDisk(os.fspath(tmp_path / "data")) if isinstance(disk, RealDisk) else disk
+    with pytest.raises(DiskError, match="held by a test") as caught:
+        run(other, open_store(SMALL, "another", 1, SALT))
+    assert caught.value.kind is Kind.LOCKED
+    assert caught.value.holder == "a test"
+
+
+def test_a_commit_larger_than_a_segment_is_kept_whole(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    made = [broker.publish(log, b"x" * size) for size in (10, 20_000, 10)]
+    broker.close()
+    assert Broker(disk).read_all(log) == made
+
+
+def test_an_index_that_is_missing_or_wrong_is_made_anew(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    entries = [broker.publish(log, b"%d" % number * 30) for number in range(40)]
+    broker.close()
+    found = [info.name for info in run(disk, list_dir("topics/orders/0")) if info.name.endswith("index")]
+    assert len(found) > 4
+    for place, name in enumerate(found):
+        run(disk, _spoil(f"topics/orders/0/{name}", place))
+    again = Broker(disk)
+    assert all(finding.outcome is not Outcome.LOST for finding in again.opened.report.findings)
+    for offset, expected in enumerate(entries):
+        assert again.read(log, offset, 1) == (expected,)
+
+
+def test_a_write_behind_that_failed_may_be_repeated(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    items = [broker.entry(log, b"a")]
+    broker.commit(items, write_behind=False)
+    for _ in range(2):
+        run(disk, broker.store.write_behind(broker.durable.lsn, items))
+    assert broker.read_all(log) == items
+
+
+def _spoil(path: str, how: int) -> Task[None]:
+    if how % 3 == 0:
+        yield Remove(path)
+    elif how % 3 == 1:
+        yield Truncate(path, 3)
+    else:
+        yield Write(path, 0, (b"\x00\x00\x00\x07",))
