@@ -1,0 +1,502 @@
+"""The client: one connection to a broker, kept up, and everything a program does through it.
+
+Promises  a lost connection is made again, after waits that grow and are spread; subscriptions are taken up anew and
+          what was not confirmed is sent again (so a message is published and delivered *at least once*); every
+          call ends: with its answer, `Refused`, `TimedOut`, or `Disconnected` where no connection came in time.
+Never     leaves a task, a timer or a socket behind once it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from functools import partial
+from types import TracebackType
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from dovetail.core import names
+from dovetail.core.codes import Status
+from dovetail.core.wire import (
+    Answer,
+    Error,
+    Metadata,
+    MetadataAnswer,
+    PlainAnswer,
+    Refusal,
+    Request,
+    Subscribe,
+    SubscribeAnswer,
+    TopicMetadata,
+    Unsubscribe,
+)
+from dovetail.runtime.client import address
+from dovetail.runtime.client.backoff import Backoff
+from dovetail.runtime.client.durations import Duration, seconds
+from dovetail.runtime.client.errors import (
+    BrokerError,
+    Disconnected,
+    DovetailError,
+    Refused,
+    TimedOut,
+    broker_error,
+    refused,
+)
+from dovetail.runtime.client.exchange import Lost, Reply
+from dovetail.runtime.client.link import Link
+from dovetail.runtime.client.partitioning import PartitionerName
+from dovetail.runtime.client.producer import AcksName, CompressionName, Headers, Priority, Producer, Receipt, Value
+from dovetail.runtime.client.subscription import Subscription
+
+log = logging.getLogger("dovetail.client")
+
+URL: Final = f"{address.SCHEME}://127.0.0.1:{address.PORT}"
+_STEADY_SECONDS: Final = 10.0  # a connection that held for this long has earned a quick retry
+_COUNT_SECONDS: Final = 300.0  # how long a topic's number of partitions is taken for granted
+_COUNTS_MAX: Final = 10_000
+_INFLIGHT_MAX: Final = 0xFFFF
+
+A = TypeVar("A", bound=Answer)
+
+
+class Partition(Struct, frozen=True):
+    """One log of a topic: offsets from `start`, inclusive, to `end`, exclusive."""
+
+    partition: int
+    start: int
+    end: int
+    lane: int = 0
+    """0 where the topic has no lanes."""
+
+
+class Topic(Struct, frozen=True):
+    name: str
+    partitions: tuple[Partition, ...]
+
+    @property
+    def messages(self) -> int:
+        """How many offsets it keeps."""
+        return sum(each.end - each.start for each in self.partitions)
+
+
+def connect(
+    url: str = URL,
+    *,
+    name: str | None = None,
+    token: str = "",
+    timeout: Duration = "30s",
+    connect_timeout: Duration = "10s",
+    reconnect_timeout: Duration | None = None,
+    backoff: Backoff | None = None,
+) -> Client:
+    """A client for the broker at `url`: `async with connect("dovetail://127.0.0.1:7400") as dv:`.
+
+    url                dovetail://host:port, host:port or host; default 127.0.0.1:7400
+    name               who we are, in the broker's lists and as a member of groups; unique, or the broker takes the
+                       newcomer for the old one come back; default: host, process and a random part
+    token              shown to the broker; default none
+    timeout            for each call, and for each message from `send` to its receipt; default 30s
+    connect_timeout    until the first connection stands, however often it takes to try; default 10s
+    reconnect_timeout  how long a lost connection is tried for before everything fails with `Disconnected`; default
+                       None: for ever, while each call has its own timeout; 0: not at all
+    backoff            the waits between tries; default 50ms, doubling up to 5s, half of each random
+    """
+    return Client(
+        address.parse(url),
+        name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        token=token,
+        timeout=seconds(timeout),
+        connect_timeout=seconds(connect_timeout),
+        reconnect_timeout=None if reconnect_timeout is None else seconds(reconnect_timeout),
+        backoff=backoff or Backoff(),
+    )
+
+
+class Client:
+    """Made by `connect`; open inside `async with`, or between `open` and `close`."""
+
+    def __init__(
+        self,
+        place: address.Address,
+        *,
+        name: str,
+        token: str,
+        timeout: float,
+        connect_timeout: float,
+        reconnect_timeout: float | None,
+        backoff: Backoff,
+    ) -> None:
+        self.name = name
+        self._address = place
+        self._token = token
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._reconnect_timeout = reconnect_timeout
+        self._backoff = backoff
+        self._link: Link | None = None
+        self._connected = asyncio.Event()  # also set when it never will be, so that everyone looks
+        self._failure: DovetailError | None = None
+        self._last_problem = "not tried so far"
+        self._keeper: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._producers: set[Producer] = set()
+        self._direct: Producer | None = None
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._counting: dict[str, asyncio.Task[int]] = {}
+
+    @property
+    def connected(self) -> bool:
+        return self.link is not None
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, while there is one that takes requests."""
+        link = self._link
+        return link if link is not None and link.usable else None
+
+    async def open(self) -> None:
+        """Connect; raises `Disconnected` if that takes longer than `connect_timeout`."""
+        if self._keeper is not None:
+            raise ValueError("the client is open, or was: make a new one with connect()")
+        self._keeper = asyncio.create_task(self._keep_connected(), name=f"dovetail client {self.name}")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._usable_link()
+        except TimeoutError:
+            await self.close()
+            raise Disconnected(
+                f"no broker at {self._address} within {self._connect_timeout:g} s ({self._last_problem}): "
+                "is it running there? `dovetail serve` starts one"
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Send the settles that were made, say goodbye and disconnect. Producers are for their own `async with` to
+        finish; what they still hold fails with `Disconnected`."""
+        closed = Disconnected("the client was closed")
+        self._failure = self._failure or closed
+        for subscription in list(self._subscriptions):
+            subscription.stop()
+        self._subscriptions.clear()
+        for producer in list(self._producers):
+            producer.stop(closed)
+        self._producers.clear()
+        self._connected.set()
+        if self._link is not None:
+            await self._link.close("the client was closed")
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+
+    async def __aenter__(self) -> Client:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        priority: Priority = "normal",
+        partition: int | None = None,
+    ) -> Receipt:
+        """Publish one message and wait until the broker has stored it. What many tasks publish at the same moment
+        leaves in one batch. Should the connection be lost before the answer, it is sent again: at least once.
+
+        key        messages of one key go to one partition, in order; default none
+        headers    names and values; default none
+        delay      deliver it that much later; default 0: at once
+        ttl        forget it if it was not delivered by then; default 0: never
+        priority   "normal", the default, is all that protocol version 1 knows
+        partition  default None: by the key's murmur3 hash, without a key as the broker likes
+        """
+        return await self._direct_producer().publish(
+            value,
+            topic=topic,
+            key=key,
+            headers=headers,
+            delay=delay,
+            ttl=ttl,
+            priority=priority,
+            partition=partition,
+        )
+
+    def producer(
+        self,
+        topic: str | None = None,
+        *,
+        linger_ms: float = 5,
+        batch_bytes: int = 128 * 1024,
+        acks: AcksName = "stored",
+        retries: int = 10,
+        compression: CompressionName = "none",
+        partitioner: PartitionerName = "key",
+        max_pending: int = 10_000,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        max_in_flight: int = 8,
+        timeout: Duration | None = None,
+    ) -> Producer:
+        """A producer that gathers messages into batches: `async with dv.producer("orders") as orders:`.
+
+        topic              where messages go that name none; default none
+        linger_ms          how long a message may wait for company; default 5
+        batch_bytes        a batch that has as many leaves at once; default 128 KiB
+        acks               what a receipt means: "none" (sent), "stored" (synced, the default), "all" (all replicas)
+        retries            how often a batch is sent again that the broker was too busy for; default 10
+        compression        "none" (default), "gzip", "lz4" or "zstd"
+        partitioner        "key" (murmur3, default), "kafka-key" (murmur2), "round-robin" or "sticky"
+        max_pending        messages not confirmed beyond which `send` waits; default 10,000
+        max_pending_bytes  the same in bytes; default 64 MiB
+        max_in_flight      batches on their way at a time; default 8. A batch that is refused as BUSY may be overtaken
+                           by those on their way behind it: with 1 a partition's order holds even then
+        timeout            from `send` to the receipt; default the client's
+        """
+        self._check_open()
+        producer = Producer(
+            self,
+            topic,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            acks=acks,
+            retries=retries,
+            compression=compression,
+            partitioner_name=partitioner,
+            max_pending=max_pending,
+            max_pending_bytes=max_pending_bytes,
+            max_in_flight=max_in_flight,
+            timeout=self._timeout if timeout is None else timeout,
+        )
+        self._producers.add(producer)
+        return producer
+
+    def subscribe(
+        self, pattern: str, *, group: str = "", auto_ack: bool = False, max_inflight: int = 100
+    ) -> Subscription:
+        """The messages of all topics that match: `async for message in dv.subscribe("orders.*", group="billing")`.
+
+        The request leaves at once, so what this client publishes next arrives; for what others publish
+        `async with` the subscription, or await its `ready()`.
+
+        pattern       a topic, or a pattern: `*` is one level, `#` at the end any number
+        group         share the messages with the other members, each to one; default "": a copy of every message
+                      from now on
+        auto_ack      a message is settled when it is sent, and lost if this program fails; default False: settle each
+        max_inflight  unsettled messages that the broker sends ahead, 1 to 65,535; default 100
+        """
+        self._check_open()
+        if not 1 <= max_inflight <= _INFLIGHT_MAX:
+            raise ValueError(f"max_inflight is 1 to {_INFLIGHT_MAX}, this is {max_inflight}")
+        request = Subscribe(names.pattern(pattern), group, max_inflight, auto_ack)
+        subscription = Subscription(self, request, self._timeout)
+        self._subscriptions.add(subscription)
+        if (link := self.link) is not None:
+            subscription.attach(link)
+        return subscription
+
+    async def topics(self, pattern: str = "#", *, timeout: Duration | None = None) -> list[Topic]:
+        """The topics that match, sorted by name, with their partitions; default all."""
+        answer = await self.call(Metadata(names.pattern(pattern)), MetadataAnswer, timeout=timeout)
+        return sorted((_topic(each) for each in answer.topics), key=lambda topic: topic.name)
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. One that does not exist is created, as its first message would do."""
+        now = asyncio.get_running_loop().time()
+        known = self._counts.get(topic)
+        if known is not None and now < known[1]:
+            return known[0]
+        task = self._counting.get(topic)
+        if task is None:
+            task = self._counting[topic] = asyncio.create_task(self._count(topic))
+        return await asyncio.shield(task)
+
+    async def call(self, request: Request, answer: type[A], *, timeout: Duration | None = None) -> A:
+        """Send a request that may be sent twice, until it has its answer; the timeout is the client's by default."""
+        limit = self._timeout if timeout is None else seconds(timeout)
+        last: DovetailError | None = None
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    reply = await self._ask(request)
+                    match reply:
+                        case Lost():
+                            last = None
+                        case Refusal() if reply.retry_after_ms:
+                            last = refused(reply)
+                            await asyncio.sleep(last.retry_after * (1 + random.random() / 5))
+                        case Refusal():
+                            raise refused(reply)
+                        case Error():
+                            raise broker_error(reply)
+                        case _ if isinstance(reply, answer):
+                            return reply
+                        case _:
+                            raise AssertionError(f"{reply} does not answer {type(request).__name__}")
+        except TimeoutError:
+            raise last or self._out_of_time(request, limit) from None
+
+    def writable(self, link: Link) -> None:
+        """The connection takes more: part of what a `Link` asks of its owner."""
+        self._pump()
+
+    def lost(self, link: Link, reason: str) -> None:
+        """The connection ended: part of what a `Link` asks of its owner."""
+        self._last_problem = reason
+        if link is not self._link:
+            return
+        self._link = None
+        if self._failure is None:
+            self._connected.clear()
+        for subscription in self._subscriptions:
+            subscription.detach()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    def subscription_closed(self, subscription: Subscription) -> None:
+        """Part of what a `Subscription` asks of its home."""
+        self._subscriptions.discard(subscription)
+
+    def producer_closed(self, producer: Producer) -> None:
+        """Part of what a `Producer` asks of its home."""
+        self._producers.discard(producer)
+
+    async def _keep_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        lost_at: float | None = None
+        while True:
+            try:
+                await self._dial()
+            except (Refused, BrokerError) as error:
+                # Another try would hear the same: a wrong token, or a protocol that does not fit.
+                self._fail(error)
+                return
+            except (OSError, Disconnected) as error:
+                self._last_problem = str(error) or type(error).__name__
+            else:
+                since = loop.time()
+                await self._until_lost()
+                lost_at = loop.time()
+                attempt = 0 if lost_at - since > _STEADY_SECONDS else attempt
+                log.info("connection to %s lost: %s", self._address, self._last_problem)
+            if lost_at is not None and self._gave_up(loop.time() - lost_at):
+                self._fail(Disconnected(f"the connection to {self._address} is lost: {self._last_problem}"))
+                return
+            await asyncio.sleep(self._backoff.wait(attempt, random.random()))
+            attempt += 1
+
+    def _gave_up(self, seconds_without: float) -> bool:
+        return self._reconnect_timeout is not None and seconds_without >= self._reconnect_timeout
+
+    async def _dial(self) -> None:
+        loop = asyncio.get_running_loop()
+        link = Link(self, self._timeout)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await loop.create_connection(lambda: link, self._address.host, self._address.port)
+                await link.hello(self.name, self._token)
+        except BaseException:
+            link.abort("connecting did not succeed")
+            raise
+        if not link.usable:
+            raise Disconnected("the broker closed the connection right after HELLO")
+        self._lost = loop.create_future()
+        self._link = link
+        self._connected.set()
+        for subscription in self._subscriptions:
+            subscription.attach(link)
+        self._pump()
+
+    async def _until_lost(self) -> None:
+        if self._lost is not None:
+            await self._lost
+
+    def _fail(self, error: DovetailError) -> None:
+        self._failure = self._failure or error
+        self._connected.set()
+        for subscription in self._subscriptions:
+            subscription.fail(error)
+        for producer in list(self._producers):
+            producer.stop(error)
+
+    async def _usable_link(self) -> Link:
+        while True:
+            if (link := self.link) is not None:
+                return link
+            if self._failure is not None:
+                raise self._failure
+            if self._link is not None:
+                # The broker said goodbye on it: the next one is the one to wait for.
+                self._connected.clear()
+            await self._connected.wait()
+
+    async def _ask(self, request: Request) -> Reply:
+        link = await self._usable_link()
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        link.ask(request, partial(_resolve, answered))
+        return await answered
+
+    def _out_of_time(self, request: Request, limit: float) -> DovetailError:
+        what = type(request).__name__
+        if self.link is None:
+            return Disconnected(f"{what}: no connection to {self._address} within {limit:g} s ({self._last_problem})")
+        return TimedOut(f"{what}: no answer from {self._address} within {limit:g} s")
+
+    async def _count(self, topic: str) -> int:
+        try:
+            found = await self.topics(topic)
+            if not found:
+                # A subscription to a plain name creates the topic, so that already the first message of a key goes
+                # to the partition of all its later ones.
+                made = await self.call(Subscribe(topic, "", 1, True), SubscribeAnswer)
+                await self.call(Unsubscribe(made.subscription_id), PlainAnswer)
+                found = await self.topics(topic)
+            if not found:
+                raise Refused(Status.NOT_FOUND, f"topic {topic!r} does not exist and was not created")
+            count = len({each.partition for each in found[0].partitions})
+            if len(self._counts) >= _COUNTS_MAX:
+                self._counts.clear()
+            self._counts[topic] = (count, asyncio.get_running_loop().time() + _COUNT_SECONDS)
+            return count
+        finally:
+            del self._counting[topic]
+
+    def _direct_producer(self) -> Producer:
+        if self._direct is None:
+            self._direct = self.producer(linger_ms=0)
+        return self._direct
+
+    def _pump(self) -> None:
+        for producer in list(self._producers):
+            producer.pump()
+
+    def _check_open(self) -> None:
+        if self._keeper is None:
+            raise ValueError("the client is not open: use `async with connect(…) as dv:`")
+        if self._failure is not None:
+            raise self._failure
+
+
+def _resolve(future: asyncio.Future[Reply], reply: Reply) -> None:
+    if not future.done():
+        future.set_result(reply)
+
+
+def _topic(found: TopicMetadata) -> Topic:
+    return Topic(found.topic, tuple([Partition(log.partition, log.start, log.end, log.lane) for log in found.logs]))

@@ -1,0 +1,403 @@
+"""A producer that gathers messages into batches: bytes and time around an `Outbox`.
+
+Promises  memory is bounded: `send` waits while `max_pending` messages or `max_pending_bytes` are not confirmed; a
+          message is confirmed, refused or timed out, and its future says which.
+Never     stores a message twice by itself, but sends again what was not confirmed when a connection is lost: the
+          broker may have stored it before, so a message arrives *at least once*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from types import TracebackType
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from dovetail.core import batch, names
+from dovetail.core.batch import NewRecord, RecordHeaders
+from dovetail.core.codes import Acks, Status
+from dovetail.core.compression import Compression
+from dovetail.core.wire import Error, Produce, ProduceAnswer, Refusal
+from dovetail.runtime.client.durations import Duration, milliseconds, seconds
+from dovetail.runtime.client.errors import (
+    Disconnected,
+    DovetailError,
+    Refused,
+    TimedOut,
+    broker_error,
+    refused,
+)
+from dovetail.runtime.client.exchange import Reply
+from dovetail.runtime.client.link import Link
+from dovetail.runtime.client.outbox import Batch, Outbox, Route
+from dovetail.runtime.client.partitioning import ANY, Partitioner, PartitionerName, partitioner
+from dovetail.runtime.storage.codecs import CODECS
+
+AcksName: TypeAlias = Literal["none", "stored", "all"]
+CompressionName: TypeAlias = Literal["none", "gzip", "lz4", "zstd"]
+Priority: TypeAlias = Literal["critical", "high", "normal", "low", "background"]
+Value: TypeAlias = bytes | bytearray | memoryview | str
+Headers: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+
+_ACKS: Final[dict[str, Acks]] = {"none": Acks.NONE, "stored": Acks.STORED, "all": Acks.ALL}
+_COMPRESSIONS: Final[dict[str, Compression]] = {
+    "none": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_PRODUCE_HEAD_BYTES_MAX: Final = 512  # a correlation, a topic's name and the numbers of a PRODUCE
+_RECORD_OVERHEAD_BYTES: Final = 16
+_KEPT_NAMES: Final = 4096
+_NOT_KNOWN: Final = -1
+
+V = TypeVar("V")
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """Where the broker stored a message. With acks "none" nobody knows: partition and offset are -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """When it arrived at the broker, in milliseconds since 1970 UTC."""
+
+    @property
+    def message_id(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.offset}" if self.offset >= 0 else ""
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it arrived at the broker."""
+        return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+
+
+class Home(Protocol):
+    """The client that a producer belongs to."""
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, while there is one that takes requests."""
+        ...
+
+    async def partition_count(self, topic: str) -> int: ...
+
+    def producer_closed(self, producer: Producer) -> None: ...
+
+
+class Producer:
+    """Made by `Client.producer`. `async with` it: leaving waits until everything is confirmed."""
+
+    def __init__(
+        self,
+        home: Home,
+        topic: str | None = None,
+        *,
+        linger_ms: float,
+        batch_bytes: int,
+        acks: AcksName,
+        retries: int,
+        compression: CompressionName,
+        partitioner_name: PartitionerName,
+        max_pending: int,
+        max_pending_bytes: int,
+        max_in_flight: int,
+        timeout: Duration,
+    ) -> None:
+        _check_at_least("batch_bytes", batch_bytes, 1)
+        _check_at_least("max_pending", max_pending, 1)
+        _check_at_least("max_pending_bytes", max_pending_bytes, 1)
+        _check_at_least("max_in_flight", max_in_flight, 1)
+        _check_at_least("retries", retries, 0)
+        _check_at_least("linger_ms", linger_ms, 0)
+        self._home = home
+        self._topic = None if topic is None else _topic_name(topic)
+        self._linger = linger_ms / 1000
+        self._acks = _chosen("acks", _ACKS, acks)
+        self._compression = _chosen("compression", _COMPRESSIONS, compression)
+        self._retries = retries
+        self._timeout = seconds(timeout)
+        self._partitioner: Partitioner = partitioner(partitioner_name)
+        self._outbox: Outbox[asyncio.Future[Receipt]] = Outbox(
+            batch_bytes=batch_bytes,
+            in_flight_max=max_in_flight,
+            messages_max=max_pending,
+            bytes_max=max_pending_bytes,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._linger_timer: asyncio.Handle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self._failure: DovetailError | None = None
+
+    @property
+    def pending(self) -> int:
+        """Messages taken that are not confirmed so far."""
+        return self._outbox.messages
+
+    async def send(
+        self,
+        value: Value,
+        *,
+        topic: str | None = None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        priority: Priority = "normal",
+        partition: int | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Take a message; the future it gives has the receipt once the broker has stored it.
+
+        Awaiting `send` itself only waits while the producer is full. `topic` is the producer's by default; without
+        `partition` the partitioner chooses; `delay` 0 delivers at once; `ttl` 0 never expires.
+        """
+        name = self._topic_for(topic)
+        _check_priority(priority)
+        key_bytes = key.encode() if isinstance(key, str) else key
+        value_bytes = value.encode() if isinstance(value, str) else bytes(value)
+        record_headers = _record_headers(headers) if headers else ()
+        if partition is None:
+            partition = await self._choose(name, key_bytes)
+        elif partition < 0:
+            raise ValueError(f"a partition is 0 or more, this is {partition}")
+        route = Route(name, partition, milliseconds(delay) if delay else 0, milliseconds(ttl) if ttl else 0)
+        while self._outbox.full:
+            await self._wait_for_room()
+        if self._closed or self._failure is not None:
+            raise self._failure or ValueError("the producer is closed: send while it is open")
+        return self._add(route, (key_bytes, value_bytes, record_headers))
+
+    async def publish(
+        self,
+        value: Value,
+        *,
+        topic: str | None = None,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        delay: Duration = 0,
+        ttl: Duration = 0,
+        priority: Priority = "normal",
+        partition: int | None = None,
+    ) -> Receipt:
+        """`send`, and wait for the receipt."""
+        future = await self.send(
+            value,
+            topic=topic,
+            key=key,
+            headers=headers,
+            delay=delay,
+            ttl=ttl,
+            priority=priority,
+            partition=partition,
+        )
+        return await future
+
+    async def flush(self) -> None:
+        """Send all there is without waiting for more, and wait until each has its receipt or its error."""
+        self._ripen()
+        tokens = [token for each in self._outbox.all() for token in each.tokens]
+        if tokens:
+            await asyncio.wait(tokens)
+
+    async def close(self) -> None:
+        """Flush, then take no more."""
+        if not self._closed:
+            await self.flush()
+            self.stop(Disconnected("the producer was closed before the broker confirmed"))
+            self._home.producer_closed(self)
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def stop(self, error: DovetailError) -> None:
+        """Take no more; what is not confirmed fails with `error`."""
+        self._closed = True
+        self._failure = self._failure or error
+        for timer in (self._linger_timer, self._deadline_timer):
+            if timer is not None:
+                timer.cancel()
+        for each in self._outbox.all():
+            self._fail(each, error)
+
+    def pump(self) -> None:
+        """Send what may be sent: called when a connection comes, can be written to again, or an answer made room."""
+        while (link := self._home.link) is not None and link.writable:
+            each = self._outbox.next()
+            if each is None:
+                return
+            self._partitioner.batch_ended(each.route.topic)
+            self._send(link, each)
+
+    def _topic_for(self, topic: str | None) -> str:
+        if topic is not None:
+            return _topic_name(topic)
+        if self._topic is None:
+            raise ValueError("this producer has no topic of its own: name one with each message")
+        return self._topic
+
+    async def _choose(self, topic: str, key: bytes | None) -> int:
+        if key is None and not self._partitioner.needs_count:
+            return ANY
+        return self._partitioner.choose(topic, key, await self._home.partition_count(topic))
+
+    def _add(self, route: Route, record: NewRecord) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        size_bytes = _size(record)
+        opened = self._outbox.add(route, record, size_bytes, future, self._loop.time() + self._timeout)
+        if opened and self._linger_timer is None:
+            if self._linger:
+                self._linger_timer = self._loop.call_later(self._linger, self._ripen)
+            else:
+                self._linger_timer = self._loop.call_soon(self._ripen)
+        if opened and self._deadline_timer is None:
+            self._watch_deadlines()
+        if self._outbox.ready:
+            self.pump()
+        return future
+
+    def _ripen(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+        self._outbox.ripen()
+        self.pump()
+
+    def _send(self, link: Link, each: Batch[asyncio.Future[Receipt]]) -> None:
+        if not each.data:
+            each.data = batch.build(
+                each.records,
+                timestamp_ms=time.time_ns() // 1_000_000,
+                compression=self._compression,
+                codecs=CODECS,
+            )
+        if len(each.data) + _PRODUCE_HEAD_BYTES_MAX > link.frame_bytes_max:
+            self._too_large(each, f"a frame holds {link.frame_bytes_max} bytes, the batch has {len(each.data)}")
+            return
+        route = each.route
+        produce = Produce(route.topic, route.partition, self._acks, route.delay_ms, route.ttl_ms, each.data)
+        if self._acks == Acks.NONE:
+            link.say(produce)
+            self._succeed(each, ProduceAnswer(_NOT_KNOWN, _NOT_KNOWN, time.time_ns() // 1_000_000))
+        else:
+            link.ask(produce, partial(self._answered, each))
+
+    def _answered(self, each: Batch[asyncio.Future[Receipt]], reply: Reply) -> None:
+        match reply:
+            case ProduceAnswer():
+                self._succeed(each, reply)
+            case Refusal(status=Status.TOO_LARGE, reason=reason):
+                self._too_large(each, reason)
+            case Refusal() if reply.retry_after_ms and each.tries <= self._retries:
+                self._outbox.block(each)
+                wait = reply.retry_after_ms / 1000 * (1 + random.random() / 5)
+                self._loop.call_later(wait, self._unblock, each.route)
+            case Refusal():
+                self._fail(each, refused(reply))
+            case Error():
+                self._fail(each, broker_error(reply))
+            case _:
+                self._outbox.come_back(each)
+        self.pump()
+
+    def _unblock(self, route: Route) -> None:
+        self._outbox.unblock(route)
+        self.pump()
+
+    def _too_large(self, each: Batch[asyncio.Future[Receipt]], reason: str) -> None:
+        if len(each.records) > 1:
+            # One large message must not take its neighbours with it.
+            self._outbox.split(each)
+        else:
+            self._fail(each, Refused(Status.TOO_LARGE, reason))
+
+    def _succeed(self, each: Batch[asyncio.Future[Receipt]], answer: ProduceAnswer) -> None:
+        topic, partition, timestamp_ms = each.route.topic, answer.partition, answer.timestamp_ms
+        known = answer.base_offset >= 0
+        for place, future in enumerate(each.tokens):
+            if not future.done():
+                offset = answer.base_offset + place if known else _NOT_KNOWN
+                future.set_result(Receipt(topic, partition, offset, timestamp_ms))
+        self._leave(each)
+
+    def _fail(self, each: Batch[asyncio.Future[Receipt]], error: DovetailError) -> None:
+        for future in each.tokens:
+            if not future.done():
+                future.set_exception(error)
+        self._leave(each)
+
+    def _leave(self, each: Batch[asyncio.Future[Receipt]]) -> None:
+        self._outbox.leave(each)
+        while self._room and not self._outbox.full:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait_for_room(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._room.append(waiter)
+        await waiter
+
+    def _watch_deadlines(self) -> None:
+        deadline = self._outbox.oldest_deadline
+        self._deadline_timer = None
+        if deadline is not None and not self._closed:
+            self._deadline_timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        for each in self._outbox.overdue(self._loop.time()):
+            if self._home.link is None:
+                self._fail(each, Disconnected(f"no connection to the broker for {self._timeout:g} s"))
+            else:
+                self._fail(each, TimedOut(f"no receipt within {self._timeout:g} s; it may be stored all the same"))
+        self._watch_deadlines()
+        self.pump()
+
+
+@lru_cache(_KEPT_NAMES)
+def _topic_name(text: str) -> str:
+    return names.topic_name(text)
+
+
+def _size(record: NewRecord) -> int:
+    key, value, headers = record
+    size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, text in headers:
+        size += len(name) + (len(text) if text else 0) + 4
+    return size
+
+
+def _record_headers(headers: Headers) -> RecordHeaders:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs])
+
+
+def _check_priority(priority: Priority) -> None:
+    if priority != "normal":
+        raise ValueError(f"priority {priority!r}: protocol version 1 has no lanes, so every message is 'normal'")
+
+
+def _check_at_least(name: str, value: float, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} is {least} or more, this is {value}")
+
+
+def _chosen(name: str, known: Mapping[str, V], value: str) -> V:
+    found = known.get(value)
+    if found is None:
+        raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(known)}")
+    return found

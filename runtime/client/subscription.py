@@ -1,0 +1,285 @@
+"""A stream of messages that outlives connections.
+
+Promises  messages come in the order in which the broker sent them; what was delivered under a lease by a
+          connection that is lost is dropped here, because the broker delivers it again; what was settled by being
+          sent (auto_ack) is kept; no more than `max_inflight` leased messages, or `BUFFER_BYTES_MAX` of settled ones
+          and one delivery, wait here at a time.
+Never     settles for you, except what a compacted log no longer holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Final, Protocol
+
+from dovetail.core import batch
+from dovetail.core.batch import BatchError, Record
+from dovetail.core.codes import NackReason, SettleAction
+from dovetail.core.wire import Deliver, Error, Range, Refusal, SettleItem, Subscribe, SubscribeAnswer, Unsubscribe
+from dovetail.runtime.client.durations import Duration, seconds
+from dovetail.runtime.client.errors import DovetailError, TimedOut, broker_error, refused
+from dovetail.runtime.client.exchange import Reply
+from dovetail.runtime.client.link import Link
+from dovetail.runtime.client.message import Delivery, Message
+from dovetail.runtime.storage.codecs import CODECS
+
+log = logging.getLogger("dovetail.client")
+
+BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
+_POLITE: Final = 64  # messages handed out before others on the event loop get their turn
+
+
+class Home(Protocol):
+    """The client that a subscription belongs to."""
+
+    def subscription_closed(self, subscription: Subscription) -> None: ...
+
+
+class _Held:
+    """A delivery that was not handed out completely."""
+
+    __slots__ = ("delivery", "records", "size_bytes")
+
+    def __init__(self, delivery: Delivery, records: Iterator[Record], size_bytes: int) -> None:
+        self.delivery = delivery
+        self.records = records
+        self.size_bytes = size_bytes
+
+
+class Subscription:
+    """`async for message in subscription`. Leave it with `async with`, or `close` it."""
+
+    def __init__(self, home: Home, request: Subscribe, timeout: float) -> None:
+        self._home = home
+        self._request = request
+        self._timeout = timeout
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._arrived = asyncio.Event()
+        self._joined = asyncio.Event()
+        self._link: Link | None = None
+        self._id = ""
+        self._holds_reading = False
+        self._closed = False
+        self._failure: DovetailError | None = None
+        self._handed_out = 0
+
+    @property
+    def pattern(self) -> str:
+        return self._request.pattern
+
+    @property
+    def group(self) -> str:
+        """The group's name; empty without one."""
+        return self._request.group
+
+    async def ready(self) -> None:
+        """Wait until the broker has taken the subscription: what is published from then on arrives here."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._joined.wait()
+        except TimeoutError:
+            raise TimedOut(f"no answer to the subscription to {self.pattern!r} within {self._timeout:g} s") from None
+        if self._failure is not None:
+            raise self._failure
+
+    async def take(self, count_max: int = 100, *, timeout: Duration | None = None) -> list[Message]:
+        """Wait for a message, then take all that are here, up to `count_max`; none if `timeout` comes first, or
+        if the subscription was closed."""
+        if count_max < 1:
+            raise ValueError(f"count_max is 1 or more, this is {count_max}")
+        try:
+            async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+                while not self._held and not self._closed:
+                    await self._wait()
+        except TimeoutError:
+            return []
+        messages: list[Message] = []
+        while len(messages) < count_max and (message := self._next()) is not None:
+            messages.append(message)
+        return messages
+
+    async def close(self) -> None:
+        """Take no more. Messages that wait here are not lost: their leases return to the group, uncounted."""
+        if self._closed:
+            return
+        link, id = self._link, self._id
+        self.stop()
+        self._home.subscription_closed(self)
+        if link is None or not link.usable or not id:
+            return
+        link.flush()
+        link.routes.pop(id, None)
+        done = asyncio.get_running_loop().create_future()
+        link.ask(Unsubscribe(id), lambda reply: None if done.done() else done.set_result(None))
+        try:
+            async with asyncio.timeout(self._timeout):
+                await done
+        except TimeoutError:
+            raise TimedOut(f"no answer to the end of the subscription to {self.pattern!r}") from None
+
+    async def __aenter__(self) -> Subscription:
+        await self.ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._handed_out += 1
+        if self._handed_out % _POLITE == 0:
+            await asyncio.sleep(0)
+        while True:
+            message = self._next()
+            if message is not None:
+                return message
+            if self._closed:
+                raise StopAsyncIteration
+            await self._wait()
+
+    def attach(self, link: Link) -> None:
+        """A connection is there: subscribe on it."""
+        self._link = link
+        link.ask(self._request, partial(self._answered, link))
+
+    def detach(self) -> None:
+        """The connection is gone, and with it every lease."""
+        self._link = None
+        self._id = ""
+        self._holds_reading = False
+        self._held = deque(held for held in self._held if held.delivery.lease == 0)
+        self._held_bytes = sum(held.size_bytes for held in self._held)
+        self._update_arrived()
+
+    def stop(self) -> None:
+        """Hand out no more messages. Those handed out keep their leases, until `close` or the client's end."""
+        self._release_reading()
+        self._closed = True
+        self._held.clear()
+        self._held_bytes = 0
+        self._arrived.set()
+        self._joined.set()
+
+    def fail(self, error: DovetailError) -> None:
+        """It can't go on: whoever waits gets `error`."""
+        self._failure = self._failure or error
+        self._arrived.set()
+        self._joined.set()
+
+    def deliver(self, link: Link, deliver: Deliver) -> None:
+        """A DELIVER for this subscription came in."""
+        delivery = Delivery(deliver, link)
+        try:
+            records = leased(deliver)
+        except BatchError as error:
+            log.error("%s:%d can't be read: %s", deliver.topic, deliver.partition, error)
+            settle_ranges(link, deliver, SettleAction.NACK, f"the consumer can't read the batch: {error}")
+            return
+        if deliver.lease:
+            for first, last in holes(deliver.ranges, records):
+                link.settle(SettleItem(deliver.lease, SettleAction.ACK, first, last))
+        if not records:
+            return
+        self._held.append(_Held(delivery, iter(records), len(deliver.batches)))
+        self._held_bytes += len(deliver.batches)
+        self._arrived.set()
+        if deliver.lease == 0 and self._held_bytes > BUFFER_BYTES_MAX and not self._holds_reading:
+            self._holds_reading = True
+            link.hold_reading()
+
+    def _answered(self, link: Link, reply: Reply) -> None:
+        if self._closed:
+            return
+        match reply:
+            case SubscribeAnswer():
+                self._id = reply.subscription_id
+                link.routes[self._id] = self
+                self._joined.set()
+            case Refusal() if reply.retry_after_ms:
+                loop = asyncio.get_running_loop()
+                loop.call_later(reply.retry_after_ms / 1000, self._again, link)
+            case Refusal():
+                self.fail(refused(reply))
+            case Error():
+                self.fail(broker_error(reply))
+            case _:
+                """The connection is lost; the client attaches the next one."""
+
+    def _again(self, link: Link) -> None:
+        if link is self._link and not self._closed:
+            self.attach(link)
+
+    async def _wait(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        await self._arrived.wait()
+
+    def _next(self) -> Message | None:
+        while self._held:
+            held = self._held[0]
+            for record in held.records:
+                return Message(record, held.delivery)
+            self._held.popleft()
+            self._held_bytes -= held.size_bytes
+            if self._held_bytes < BUFFER_BYTES_MAX // 2:
+                self._release_reading()
+        self._update_arrived()
+        return None
+
+    def _update_arrived(self) -> None:
+        if not (self._held or self._closed or self._failure):
+            self._arrived.clear()
+
+    def _release_reading(self) -> None:
+        if self._holds_reading and self._link is not None:
+            self._holds_reading = False
+            self._link.release_reading()
+
+
+def leased(deliver: Deliver) -> list[Record]:
+    """The records of a delivery that lie in its ranges; the rest of its batches belongs to others."""
+    records: list[Record] = []
+    for _, data in batch.split(deliver.batches):
+        records += batch.parse(data, codecs=CODECS)
+    if not records:
+        return records
+    ranges = deliver.ranges
+    if len(ranges) == 1 and ranges[0][0] <= records[0].offset and records[-1].offset <= ranges[0][1]:
+        return records
+    return [record for record in records if any(first <= record.offset <= last for first, last in ranges)]
+
+
+def holes(ranges: tuple[Range, ...], records: list[Record]) -> list[Range]:
+    """The parts of the leased ranges for which there is no record: compaction has removed them."""
+    if sum(last - first + 1 for first, last in ranges) == len(records):
+        return []
+    found: list[Range] = []
+    offsets = iter([record.offset for record in records])
+    offset = next(offsets, None)
+    for first, last in ranges:
+        at = first
+        while offset is not None and offset <= last:
+            if offset > at:
+                found.append((at, offset - 1))
+            at = offset + 1
+            offset = next(offsets, None)
+        if at <= last:
+            found.append((at, last))
+    return found
+
+
+def settle_ranges(link: Link, deliver: Deliver, action: SettleAction, error: str) -> None:
+    """Settle all of a delivery alike."""
+    if deliver.lease:
+        for first, last in deliver.ranges:
+            link.settle(SettleItem(deliver.lease, action, first, last, NackReason.PROCESSING_ERROR, 0, error[:1000]))
