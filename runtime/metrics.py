@@ -1,0 +1,155 @@
+"""What the broker counts about itself, in Prometheus' text format.
+
+Promises  counting costs a few additions per step; labels are topics and groups, whose number is bounded.
+Never     influences a decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dovetail.core.effects import AnyEffect, Deliver, Refused, Reply
+from dovetail.core.ids import Now, ordered
+from dovetail.core.inputs import AnyInput
+from dovetail.core.intervals import total
+from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Settled
+from dovetail.core.state import State
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Histogram:
+    """Counts of durations by upper bound."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(SECONDS)
+        self.count = 0
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        self.count += 1
+        self.sum += seconds
+        for place, bound in enumerate(SECONDS):
+            if seconds <= bound:
+                self.counts[place] += 1
+
+    def lines(self, name: str) -> Iterator[str]:
+        """The histogram as Prometheus reads it."""
+        for bound, count in zip(SECONDS, self.counts, strict=True):
+            yield f'{name}_bucket{{le="{bound}"}} {count}'
+        yield f'{name}_bucket{{le="+Inf"}} {self.count}'
+        yield f"{name}_sum {self.sum:.6f}"
+        yield f"{name}_count {self.count}"
+
+
+class Metrics:
+    """Listens to every step of a node and to its disk."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.published: Counter[int] = Counter()
+        self.published_bytes: Counter[int] = Counter()
+        self.delivered: Counter[int] = Counter()
+        self.settled: Counter[int] = Counter()
+        self.failed: Counter[int] = Counter()
+        self.dead: Counter[int] = Counter()
+        self.expired: Counter[int] = Counter()
+        self.refused: Counter[int] = Counter()
+        self.commits = Histogram()
+        self.jobs = Histogram()
+
+    def observe(
+        self,
+        now: Now,
+        arrived: tuple[AnyInput, ...],
+        records: tuple[AnyRecord, ...],
+        effects: tuple[AnyEffect, ...],
+    ) -> None:
+        """Count what one step did."""
+        self.steps += 1
+        for record in records:
+            match record:
+                case BatchAppended():
+                    self.published[record.log] += record.count
+                    self.published_bytes[record.log] += record.size_bytes
+                case Settled():
+                    self.settled[record.group] += record.last - record.first + 1
+                case AttemptFailed():
+                    self.failed[record.group] += record.last - record.first + 1
+                case DeadLettered():
+                    self.dead[record.group] += 1
+                case Expired():
+                    self.expired[record.group] += record.last - record.first + 1
+                case _:
+                    pass
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self.delivered[effect.log] += total(effect.ranges)
+            elif isinstance(effect, Reply) and isinstance(effect.answer, Refused):
+                self.refused[effect.answer.status] += 1
+
+    def disk(self, is_commit: bool, seconds: float) -> None:
+        """Count a commit, or a job of the log lane."""
+        (self.commits if is_commit else self.jobs).add(seconds)
+
+    def render(self, state: State, connections: int) -> str:
+        """Everything, as Prometheus reads it."""
+        parts = (self._broker_lines(state, connections), self._topic_lines(state), self._group_lines(state))
+        return "".join(f"{line}\n" for part in parts for line in part)
+
+    def _broker_lines(self, state: State, connections: int) -> Iterator[str]:
+        yield from _metric("dovetail_connections", "gauge", "Open connections.", [("", connections)])
+        yield from _metric("dovetail_topics", "gauge", "Topics.", [("", len(state.durable.topics))])
+        yield from _metric("dovetail_groups", "gauge", "Consumer groups.", [("", len(state.durable.groups))])
+        yield from _metric("dovetail_leases", "gauge", "Deliveries under way.", [("", len(state.live.leases))])
+        yield from _metric("dovetail_steps_total", "counter", "Steps of the core.", [("", self.steps)])
+        yield from _metric("dovetail_journal_lsn", "gauge", "The last decided frame.", [("", state.durable.lsn)])
+        yield from _metric("dovetail_stored_lsn", "gauge", "The last stored frame.", [("", state.live.stored_lsn)])
+        refused = [(f'{{status="{status}"}}', count) for status, count in sorted(self.refused.items())]
+        yield from _metric("dovetail_refused_total", "counter", "Refused requests by status.", refused)
+        for name, text, histogram in (
+            ("dovetail_commit_seconds", "Time of a commit: write and sync.", self.commits),
+            ("dovetail_log_job_seconds", "Time of a job of the log lane.", self.jobs),
+        ):
+            yield f"# HELP {name} {text}"
+            yield f"# TYPE {name} histogram"
+            yield from histogram.lines(name)
+
+    def _topic_lines(self, state: State) -> Iterator[str]:
+        labels: dict[int, str] = {}
+        for number, each in ordered(state.durable.logs):
+            labels[number] = f'{{topic="{state.durable.topics[each.topic].name}",partition="{each.partition}"}}'
+        depth = [(labels[number], each.end - each.start) for number, each in ordered(state.durable.logs)]
+        yield from _metric("dovetail_log_messages", "gauge", "Messages that a partition keeps.", depth)
+        for name, text, counter in (
+            ("dovetail_published_total", "Messages published.", self.published),
+            ("dovetail_published_bytes_total", "Bytes of batches published.", self.published_bytes),
+            ("dovetail_delivered_total", "Messages delivered, redeliveries included.", self.delivered),
+        ):
+            values = [(labels[number], count) for number, count in sorted(counter.items()) if number in labels]
+            yield from _metric(name, "counter", text, values)
+
+    def _group_lines(self, state: State) -> Iterator[str]:
+        names = {number: f'{{group="{group.name}"}}' for number, group in ordered(state.durable.groups)}
+        lag: Counter[int] = Counter()
+        for (number, log), cursor in ordered(state.durable.cursors):
+            lag[number] += state.durable.logs[log].end - cursor.floor - total(cursor.islands)
+        lags = [(label, lag[number]) for number, label in sorted(names.items())]
+        yield from _metric("dovetail_group_lag", "gauge", "Messages a group has not settled.", lags)
+        for name, text, counter in (
+            ("dovetail_settled_total", "Messages acknowledged.", self.settled),
+            ("dovetail_failed_attempts_total", "Attempts that failed, counted per message.", self.failed),
+            ("dovetail_dead_letters_total", "Messages moved to the dead letters.", self.dead),
+            ("dovetail_expired_total", "Messages that expired before delivery.", self.expired),
+        ):
+            values = [(names[number], count) for number, count in sorted(counter.items()) if number in names]
+            yield from _metric(name, "counter", text, values)
+
+
+def _metric(name: str, kind: str, text: str, values: list[tuple[str, int]]) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in values:
+        yield f"{name}{labels} {value}"

@@ -1,0 +1,410 @@
+"""The asyncio shell: sockets, threads for the disk, and the clock around a `Node`.
+
+Promises  only moves bytes and time: whatever is decided is decided in the core. Listeners open after recovery; a stop
+          drains, returns leases, syncs and writes a checkpoint; a failed sync or a bug ends the broker at once, with
+          nothing more written.
+Never     blocks the loop on the disk: the journal lane and the log lane are a thread each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import structlog
+
+from dovetail.core.awaken import awaken
+from dovetail.core.committer import Committer
+from dovetail.core.connection import Terms
+from dovetail.core.frames import ErrorCode, FrameType, encode
+from dovetail.core.ids import Bug, Now
+from dovetail.core.node import Node
+from dovetail.core.wire import Error
+from dovetail.runtime.config import Config, address
+from dovetail.runtime.exits import Exit
+from dovetail.runtime.metrics import Metrics
+from dovetail.runtime.storage.codecs import CODECS
+from dovetail.runtime.storage.disk import DiskError, Kind, Task, run
+from dovetail.runtime.storage.findings import Corrupted, Progress, Unusable
+from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
+from dovetail.runtime.storage.real_disk import RealDisk
+from dovetail.runtime.storage.store import Opened, Store, open_store
+
+log = structlog.get_logger("broker")
+
+CLOSE_GRACE_S = 5.0
+"""How long a connection that is being closed may take to read what it was sent."""
+
+
+class StartFailed(Exception):
+    """The broker could not start; the text says why and what to do, `code` is the process's exit code."""
+
+    def __init__(self, text: str, code: Exit) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Failure(Exception):
+    """The broker had to stop; `code` is the process's exit code."""
+
+    def __init__(self, text: str, code: Exit) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def clock() -> Now:
+    """This machine's two clocks."""
+    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+
+
+class Server:
+    """A running broker: `await Server.start(config)`, then `port`, `stop()`, `wait()`."""
+
+    def __init__(self, config: Config, disk: RealDisk, store: Store, opened: Opened) -> None:
+        self.config = config
+        self.opened = opened
+        self.metrics = Metrics()
+        self.node = _new_node(config, opened, self.metrics)
+        self.port = 0
+        self.http_port = 0
+        self.failure: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        self._disk = disk
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._journal_lane = ThreadPoolExecutor(1, "journal")
+        self._log_lane = ThreadPoolExecutor(1, "logs")
+        self._checkpointer = Checkpointer(store, self.node, config.checkpoint_ms, clock())
+        self._listener: asyncio.Server | None = None
+        self._http: Any = None
+        self._protocols: dict[int, _Protocol] = {}
+        self._ticking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._over = False
+        self._idle = asyncio.Event()
+
+    @classmethod
+    async def start(cls, config: Config, on_progress: Callable[[Progress], None] | None = None) -> Server:
+        """Recover the data directory, then listen; raises `StartFailed`."""
+        disk = RealDisk(config.data)
+        loop = asyncio.get_running_loop()
+        try:
+            os.makedirs(config.data, exist_ok=True)
+            task = open_store(
+                config.store,
+                holder=f"process {os.getpid()} on {socket.gethostname()}",
+                wall_ms=clock().wall_ms,
+                new_salt=secrets.randbits(63) | 1,
+                on_progress=on_progress,
+                go_on_without_damage=config.go_on_without_damage,
+            )
+            store, opened = await loop.run_in_executor(None, run, disk, task)
+        except (OSError, Corrupted, Unusable) as error:
+            disk.close()
+            raise _start_failure(config.data, error) from error
+        server = cls(config, disk, store, opened)
+        server._tick()
+        try:
+            await server._listen()
+        except OSError as error:
+            await server.stop()
+            raise StartFailed(str(error), Exit.UNAVAILABLE) from error
+        return server
+
+    async def _listen(self) -> None:
+        host, port = address(self.config.listen)
+        self._listener = await self._bind(host, port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+        if self.config.http:
+            from dovetail.runtime.http.app import start_http
+
+            self._http, self.http_port = await start_http(self, *address(self.config.http))
+
+    async def _bind(self, host: str, port: int) -> asyncio.Server:
+        try:
+            return await self._loop.create_server(lambda: _Protocol(self), host, port, backlog=4096)
+        except OSError as error:
+            raise OSError(listen_trouble(host, port, error)) from error
+
+    async def wait(self) -> Failure:
+        """Return when the broker had to stop by itself, with the reason."""
+        return await asyncio.shield(self.failure)
+
+    async def stop(self) -> None:
+        """No new work, a short drain, leases returned, journal synced, checkpoint written."""
+        if self._over:
+            return
+        if self._listener is not None:
+            self._listener.close()
+        if self._http is not None:
+            await self._http.cleanup()
+        if not self.failure.done():
+            await self._drain()
+        self._end()
+
+    async def _drain(self) -> None:
+        self.node.goodbye("the broker stops")
+        self._wake()
+        deadline = self._loop.time() + self.config.drain_ms / 1000
+        while self._protocols and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for protocol in list(self._protocols.values()):
+            protocol.transport.abort()
+        for session in self.node.sessions():
+            self.node.disconnect(session)
+        await self._until_quiet()
+        self._checkpointer.ask()
+        await self._until_quiet()
+        await self._loop.run_in_executor(self._log_lane, run, self._disk, self._store.close())
+
+    async def _until_quiet(self) -> None:
+        while not self.failure.done() and not (self.node.is_quiet and self._checkpointer.is_idle):
+            self._idle.clear()
+            self._wake()
+            await self._idle.wait()
+
+    async def kill(self) -> None:
+        """End at once, as a crash would: nothing is drained, synced or said."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._http is not None:
+            await self._http.cleanup()
+        self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        for protocol in list(self._protocols.values()):
+            protocol.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._journal_lane.shutdown(wait=True)
+        self._log_lane.shutdown(wait=True)
+        self._disk.close()
+
+    def _wake(self) -> None:
+        """Have a tick run after everything that is ready now was received."""
+        if not self._ticking and not self._over:
+            self._ticking = True
+            self._loop.call_soon(self._tick)
+
+    wake = _wake
+
+    def _tick(self) -> None:
+        self._ticking = False
+        if self._over or self.failure.done():
+            return
+        now = clock()
+        try:
+            self.node.tick(now)
+            more = self._checkpointer.advance(now)
+        except Bug as error:
+            self._fail(f"an invariant is broken, nothing more is written: {error}", Exit.BUG)
+            return
+        self._flush()
+        self._start_commit(now)
+        self._start_job()
+        self._steady_reading()
+        if more or self.node.has_arrivals:
+            self._wake()
+        else:
+            self._arm_timer(now)
+            if self.node.is_quiet:
+                self._idle.set()
+
+    def _flush(self) -> None:
+        for session, buffers, closing in self.node.outgoing():
+            protocol = self._protocols.get(session)
+            if protocol is None:
+                if closing:
+                    self.node.disconnect(session)
+                continue
+            transport = protocol.transport
+            if buffers:
+                transport.writelines(buffers)
+            if closing:
+                protocol.close()
+            else:
+                self.node.wrote(session, transport.get_write_buffer_size())
+
+    def _start_commit(self, now: Now) -> None:
+        commit = self.node.next_commit(now)
+        if commit is not None:
+            self._run(self._journal_lane, commit_task(self._store, commit), self._committed)
+
+    def _committed(self, _: object) -> None:
+        self.node.committed()
+
+    def _start_job(self) -> None:
+        job = self.node.next_job()
+        if job is not None:
+            self._run(self._log_lane, job_task(self._store, job), self.node.job_done)
+
+    def _run(self, lane: ThreadPoolExecutor, task: Task[object], then: Callable[[object], None]) -> None:
+        started = self._loop.time()
+        future = self._loop.run_in_executor(lane, run, self._disk, task)
+
+        def done(future: asyncio.Future[object]) -> None:
+            error = future.exception() if not future.cancelled() else None
+            if self._over or future.cancelled():
+                return
+            if error is not None:
+                self._disk_failed(error)
+                return
+            self.metrics.disk(lane is self._journal_lane, self._loop.time() - started)
+            then(future.result())
+            self._wake()
+
+        future.add_done_callback(done)
+
+    def _disk_failed(self, error: BaseException) -> None:
+        text = str(error) if isinstance(error, DiskError | Corrupted) else f"{type(error).__name__}: {error}"
+        code = Exit.DAMAGED if isinstance(error, Corrupted) else Exit.DISK if isinstance(error, OSError) else Exit.BUG
+        self._fail(f"the disk failed, nothing more is confirmed: {text}", code)
+
+    def _fail(self, text: str, code: Exit) -> None:
+        """Stop at once: no answer leaves after this, and nothing is written."""
+        if self.failure.done():
+            return
+        log.critical("broker stops", reason=text, exit_code=int(code))
+        self.failure.set_result(Failure(text, code))
+        self._idle.set()
+        for protocol in list(self._protocols.values()):
+            protocol.transport.abort()
+
+    def _arm_timer(self, now: Now) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wake_ms = self.node.wake_ms()
+        due_ms = min(self._checkpointer.due_ms, wake_ms if wake_ms is not None else 1 << 62)
+        delay = max(0, due_ms - now.mono_ms) / 1000
+        self._timer = self._loop.call_later(delay, self._wake)
+
+    def _steady_reading(self) -> None:
+        """Stop reading sockets while too much waits for the disk: that always drains."""
+        saturated = self.node.is_saturated
+        if saturated != self._paused:
+            self._paused = saturated
+            for protocol in self._protocols.values():
+                protocol.set_reading(not saturated)
+
+    def accept(self, protocol: _Protocol, peer: str) -> int:
+        """A new connection's session number; 0 when there are too many already."""
+        if len(self._protocols) >= self.config.connections_max:
+            return 0
+        session = self.node.connect(peer)
+        self._protocols[session] = protocol
+        return session
+
+    def received(self, session: int, data: bytes) -> None:
+        """Bytes of a connection."""
+        self.node.receive(session, data)
+        self._wake()
+
+    def drained(self, session: int, buffered: int) -> None:
+        """A socket has taken most of what waited for it."""
+        self.node.wrote(session, buffered)
+        self._wake()
+
+    def lost(self, session: int) -> None:
+        """A connection is gone."""
+        self._protocols.pop(session, None)
+        self.node.disconnect(session)
+        self._wake()
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open."""
+        return len(self._protocols)
+
+
+class _Protocol(asyncio.Protocol):
+    """One TCP connection: bytes in and out, nothing else."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._session = 0
+        self._reading = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        window = self._server.config.node.send_window_bytes
+        transport.set_write_buffer_limits(high=window // 2, low=window // 4)
+        keep_alive(transport.get_extra_info("socket"))
+        host, port, *_ = transport.get_extra_info("peername") or ("local", 0)
+        self._session = self._server.accept(self, f"{host}:{port}")
+        if self._session == 0:
+            most = self._server.config.connections_max
+            text = f"{most} connections are open already, the most this broker takes: try again later"
+            transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, text).encode()))
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._session:
+            self._server.received(self._session, data)
+
+    def resume_writing(self) -> None:
+        if self._session:
+            self._server.drained(self._session, self.transport.get_write_buffer_size())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._session:
+            self._server.lost(self._session)
+
+    def close(self) -> None:
+        """Send what is left, then close; not for ever."""
+        self.transport.close()
+        asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.transport.abort)
+
+    def set_reading(self, reading: bool) -> None:
+        """Read from the socket, or let the peer wait."""
+        if reading != self._reading and not self.transport.is_closing():
+            self._reading = reading
+            (self.transport.resume_reading if reading else self.transport.pause_reading)()
+
+
+def keep_alive(connection: socket.socket | None) -> None:
+    """Have the system notice a peer that vanished, within about a minute."""
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def listen_trouble(host: str, port: int, error: OSError) -> str:
+    """Why an address can't be listened on, and what to do."""
+    return f"can't listen on {host}:{port}: {error.strerror or error}; choose another address with --listen or --http"
+
+
+def _new_node(config: Config, opened: Opened, metrics: Metrics) -> Node:
+    settings = config.settings
+    terms = Terms(
+        broker=opened.broker_id,
+        heartbeat_ms=config.heartbeat_ms,
+        session_timeout_ms=settings.session_timeout_ms,
+        frame_bytes_max=config.frame_bytes_max,
+        message_bytes_max=settings.message_bytes_max,
+        codecs=CODECS,
+    )
+    committer = Committer(lsn=opened.durable.lsn, crc=opened.crc, salt=opened.salt, linger_ms=settings.settle_linger_ms)
+    return Node(awaken(opened.durable, settings), committer, terms, config.node, metrics.observe)
+
+
+def _start_failure(data: str, error: Exception) -> StartFailed:
+    if isinstance(error, DiskError) and error.kind is Kind.LOCKED:
+        text = f"{data} is in use: {error.holder or 'another process'} has it; stop that broker or use another --data"
+        return StartFailed(text, Exit.LOCKED)
+    if isinstance(error, Corrupted | Unusable):
+        return StartFailed(str(error), Exit.DAMAGED)
+    return StartFailed(f"can't use the data directory {data}: {error}", Exit.DISK)
