@@ -40,9 +40,14 @@ _ITEM: Final = Layout(">BI")
 _MARK: Final = Layout(">BIQ")
 _ENTRY: Final = Layout(">BBHIQIQQQII")
 _ENTRY_CHECKED: Final = Layout(">BBHIQIQQQI")
+_ENTRY_MARK: Final = Layout(">HI")
+_ENTRY_MARK_AT: Final = 2
 _BATCH_PREFIX: Final = Layout(">qiibI")
+_BATCH_TAIL: Final = Layout(">hiqqqhii")
 _BATCH_PRODUCER: Final = Layout(">qhi")
 _BATCH_PRODUCER_AT: Final = 43
+_RECORD_COUNT_AT: Final = 57
+_NO_RECORDS: Final = bytes(4)
 _SEGMENT: Final = Layout(">4sBBHQQQQI")
 _SEGMENT_CHECKED_BYTES: Final = 44
 
@@ -86,6 +91,11 @@ class Entry(Struct, frozen=True, gc=False):
     @property
     def last(self) -> int:
         return self.record.base + self.record.count - 1
+
+    @property
+    def is_hole(self) -> bool:
+        """Whether no record is left in it."""
+        return self.batch[_RECORD_COUNT_AT:BATCH_HEADER_BYTES] == _NO_RECORDS
 
     @property
     def size_bytes(self) -> int:
@@ -166,6 +176,14 @@ def encode_entry(record: BatchAppended, batch: bytes) -> Entry:
     return Entry(record, checked + _CRC.pack(crc), batch)
 
 
+def hole(log: int, base: int, count: int, arrival_ms: int) -> Entry:
+    """An entry without records: it stands for `count` offsets that are compacted away or can't be read."""
+    tail = _BATCH_TAIL.pack(0, count - 1, arrival_ms, arrival_ms, -1, -1, -1, 0)
+    batch = _BATCH_PREFIX.pack(base, BATCH_HEADER_BYTES - 12, 0, 2, crc32c(tail)) + tail
+    record = BatchAppended(log, base, count, arrival_ms, 0, 0, 0, len(batch), -1, -1, -1, 0)
+    return encode_entry(record, batch)
+
+
 def entry_at(buffer: Buffer, at: int, *, verify: bool = True) -> Entry:
     """The entry that begins at `at`; `Short` when the buffer ends first, `FormatError` when it is damaged.
 
@@ -208,6 +226,23 @@ def entry_at(buffer: Buffer, at: int, *, verify: bool = True) -> Entry:
         handle=0,
     )
     return Entry(record, bytes(memoryview(buffer)[at:body]), batch)
+
+
+def find_entries(data: bytes, log: int) -> Iterator[tuple[int, Entry]]:
+    """Every whole entry of `log` in `data` with its position, looked for at every byte: for salvage."""
+    mark = _ENTRY_MARK.pack(0, log)
+    at = 0
+    while (found := data.find(mark, at)) >= 0:
+        position = found - _ENTRY_MARK_AT
+        try:
+            entry = entry_at(data, position) if position >= 0 else None
+        except FormatError:
+            entry = None
+        if entry is not None:
+            yield position, entry
+            at = position + entry.size_bytes
+        else:
+            at = found + 1
 
 
 def _check_batch(batch: bytes, base: int, verify: bool) -> None:
@@ -348,7 +383,7 @@ def _what_is_wrong(end: int, size: int, found_lsn: int, lsn: int) -> str:
 def evidence(buffer: Buffer, at: int, lsn: int, salt: int = 0) -> Evidence:
     """What whole frames from `at` on, with `lsn` or a higher one, prove."""
     synced = last = extent = 0
-    for found in _whole_frames(buffer, at, lsn, salt):
+    for found in whole_frames(buffer, at, lsn, salt):
         synced, last = max(synced, found.synced_lsn), max(last, found.lsn)
         extent = max(extent, found.end)
     return Evidence(synced, last, extent)
@@ -356,13 +391,13 @@ def evidence(buffer: Buffer, at: int, lsn: int, salt: int = 0) -> Evidence:
 
 def find_frame(buffer: Buffer, at: int, lsn: int, salt: int = 0) -> tuple[int, int] | None:
     """Where, from `at` on, the frame `lsn` begins, and the CRC of the frame before it."""
-    for found in _whole_frames(buffer, at, lsn, salt):
+    for found in whole_frames(buffer, at, lsn, salt):
         if found.lsn == lsn:
             return found.end - FRAME_HEADER_BYTES - len(found.body), found.previous_crc
     return None
 
 
-def _whole_frames(buffer: Buffer, at: int, lsn: int, salt: int) -> Iterator[Frame]:
+def whole_frames(buffer: Buffer, at: int, lsn: int, salt: int) -> Iterator[Frame]:
     """Frames are looked for at every byte, because the lengths that would lead to them may be damaged; frames
     of the segment's former life have lower lsns and prove nothing."""
     data = buffer if isinstance(buffer, bytes | bytearray) else bytes(buffer)

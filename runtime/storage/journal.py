@@ -62,6 +62,9 @@ class Journal:
         """Oldest first; the last one is written to."""
         self.spares: deque[Spare] = deque()
         self.committed_lsn = lsn
+        """The last frame that was written."""
+        self.synced_lsn = lsn
+        """The last frame that is known to be on the disk."""
         self.committed_bytes = 0
         self._options = options
         self._salt = salt
@@ -70,23 +73,35 @@ class Journal:
         self._preparing: tuple[Spare, int] | None = None
         self._prepared = 0
 
-    def commit(self, frames: Sequence[EncodedFrame]) -> Task[None]:
-        """Put the frames on the disk: they are durable when this returns."""
+    def commit(self, frames: Sequence[EncodedFrame], *, sync: bool = True) -> Task[None]:
+        """Put the frames on the disk: they are durable when this returns, or with the next sync."""
         check(frames[0].lsn == self.committed_lsn + 1, "I-LSN", self.committed_lsn, frames[0].lsn)
         size = sum(frame.size_bytes for frame in frames)
         buffers = [buffer for frame in frames for buffer in frame.buffers]
         full = self._position + size > self._options.journal_segment_bytes
         if full and self._position > SEGMENT_HEADER_BYTES:
+            if self.synced_lsn < self.committed_lsn:
+                yield Sync(journal_path(self.segments[-1].number))
             yield from self._roll(frames[0].lsn, buffers)
             self._position = SEGMENT_HEADER_BYTES + size
+            sync = True
         else:
             path = journal_path(self.segments[-1].number)
             yield Write(path, self._position, buffers)
-            yield Sync(path)
+            if sync:
+                yield Sync(path)
             self._position += size
         self._crc = frames[-1].crc
         self.committed_lsn = frames[-1].lsn
         self.committed_bytes += size
+        if sync:
+            self.synced_lsn = self.committed_lsn
+
+    def sync_to(self, lsn: int) -> Task[None]:
+        """Log lane: make sure that the frames up to `lsn`, written before, are on the disk. What is done because
+        of a frame and can't be undone must not outlive it."""
+        if lsn > self.synced_lsn:
+            yield Sync(journal_path(self.segments[-1].number))
 
     def _roll(self, first_lsn: int, buffers: Sequence[bytes]) -> Task[None]:
         number = self.segments[-1].number + 1

@@ -34,8 +34,6 @@ from dovetail.runtime.storage.index import Index, Point
 from dovetail.runtime.storage.layout import StoreOptions, number_of
 
 CHUNK_BYTES = 256 << 10
-_RECORD_COUNT = slice(57, 61)
-_NO_RECORDS = bytes(4)
 
 
 class LogDamaged(Exception):
@@ -183,7 +181,7 @@ class LogFiles:
         size = 0
         walk = Walk(self, part, point.position, chunk)
         while (entry := (yield from walk.next())) is not None:
-            if entry.last < offset or entry.batch[_RECORD_COUNT] == _NO_RECORDS:
+            if entry.last < offset or entry.is_hole:
                 continue
             if found and size + entry.size_bytes > bytes_max:
                 break

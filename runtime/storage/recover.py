@@ -28,7 +28,7 @@ from dovetail.core.journal_format import (
     decode_items,
     records_of,
 )
-from dovetail.core.records import TopicCreated
+from dovetail.core.records import SyncPolicy, TopicCreated
 from dovetail.core.state import Durable, Log
 from dovetail.runtime.storage import checkpoint, identity
 from dovetail.runtime.storage.disk import MakeDir, Rename, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
@@ -280,7 +280,8 @@ def _judge_logs(
     findings: list[Finding] = []
     for each in surveys:
         log = durable.logs[each.files.log]
-        findings += _judge_log(each, rescued.get(log.id, []), log)
+        policy = durable.topics[log.topic].config.sync
+        findings += _judge_log(each, rescued.get(log.id, []), log, policy)
     for name in strangers:
         if name not in durable.retired_by_name:
             reason = "holds a topic that the journal does not know"
@@ -288,7 +289,7 @@ def _judge_logs(
     return tuple(findings)
 
 
-def _judge_log(each: Survey, rescued: list[Entry], log: Log) -> Iterable[Finding]:
+def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy) -> Iterable[Finding]:
     files = each.files
     path = each.part.path if each.part else files.directory
     first = max(each.found, log.start)
@@ -302,8 +303,10 @@ def _judge_log(each: Survey, rescued: list[Entry], log: Log) -> Iterable[Finding
         reason = "the files before this one are missing"
         yield Finding(Outcome.LOST, files.parts[0].path, 0, reason, log=log.id, first=log.start, last=front - 1)
     if each.ahead > log.end:
-        reason = "the log goes on where the journal has ended: the journal's end is lost"
-        yield Finding(Outcome.LOST, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
+        # Frames that asked for a sync are in the journal for good before they reach a log.
+        outcome = Outcome.LOST if policy is SyncPolicy.ALWAYS else Outcome.CUT
+        reason = "the log goes on where the journal ends"
+        yield Finding(outcome, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
 
 
 def _go_on(options: StoreOptions, whose: Identity, segments: list[FoundSegment], scanned: Scanned) -> Task[Journal]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from dovetail.core.ids import check
 from dovetail.core.journal_format import EncodedFrame, Entry, Item
+from dovetail.core.records import LogTrimmed, TopicDeleted
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
@@ -90,14 +91,16 @@ class Store:
         """Whether the journal has grown enough since the last one."""
         return self.journal_bytes >= self._options.checkpoint_journal_bytes
 
-    def commit(self, frames: Sequence[EncodedFrame]) -> Task[None]:
-        """Journal lane: put frames on the disk, with one write and one sync. After `SyncFailed` the process must
-        end; after any other failure the same frames may be tried again."""
-        yield from self._journal.commit(frames)
+    def commit(self, frames: Sequence[EncodedFrame], *, sync: bool = True) -> Task[None]:
+        """Journal lane: write frames at once and, if `sync`, put them and all before them on the disk. After
+        `SyncFailed` the process must end; after any other failure the same frames may be tried again."""
+        yield from self._journal.commit(frames, sync=sync)
 
     def write_behind(self, lsn: int, items: Sequence[Item]) -> Task[None]:
         """Do to the logs' files what committed frames up to `lsn` say; may be repeated after a failure."""
         check(self._written_lsn <= lsn <= self._journal.committed_lsn, "I-STORED", self._written_lsn, lsn)
+        if any(isinstance(item, TopicDeleted | LogTrimmed) for item in items):
+            yield from self._journal.sync_to(lsn)
         yield from self._logs.apply(items)
         self._written_lsn = lsn
         if self._journal.wants_spare:
@@ -123,6 +126,7 @@ class Store:
         """Keep `durable`, whose bytes are `pieces`; then the journal before the older of the two kept is free."""
         check(durable.lsn <= self._written_lsn, "I-STORED", durable.lsn, self._written_lsn)
         begun_bytes = self._journal.committed_bytes
+        yield from self._journal.sync_to(durable.lsn)
         yield from self._logs.sync()
         yield from replace_file(checkpoint_path(durable.lsn), pieces)
         self._checkpoint_bytes = begun_bytes
@@ -135,5 +139,6 @@ class Store:
 
     def close(self) -> Task[None]:
         """Put what was written behind on the disk and give the directory up."""
+        yield from self._journal.sync_to(self._journal.committed_lsn)
         yield from self._logs.sync()
         yield Unlock(LOCK)

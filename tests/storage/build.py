@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from dovetail.core.records import (
     CursorOpened,
     GroupCreated,
     Settled,
+    SyncPolicy,
     TopicConfig,
     TopicCreated,
     TopicDeleted,
@@ -57,9 +58,8 @@ class Broker:
         self.crc = self.opened.crc
         self.synced_lsn = self.durable.lsn
         self.now_ms = self.durable.wall_ms + 1
-        self.before_commit: Callable[[], None] = lambda: None
 
-    def commit(self, *steps: Sequence[Item], write_behind: bool = True) -> None:
+    def commit(self, *steps: Sequence[Item], write_behind: bool = True, sync: bool = True) -> None:
         """Each step is a frame; all frames are one commit."""
         frames: list[EncodedFrame] = []
         durable, crc = self.durable, self.crc
@@ -69,18 +69,20 @@ class Broker:
             durable = evolve_frame(durable, lsn, self.now_ms, records_of(items))
             frames.append(frame)
             crc = frame.crc
-        run(self.disk, self.store.commit(frames))
-        self.durable, self.crc, self.synced_lsn = durable, crc, durable.lsn
+        run(self.disk, self.store.commit(frames, sync=sync))
+        self.durable, self.crc = durable, crc
+        if sync:
+            self.synced_lsn = durable.lsn
         if write_behind:
             run(self.disk, self.store.write_behind(durable.lsn, [item for items in steps for item in items]))
 
-    def create(self, name: str, partitions: int = 1, lanes: int = 0) -> int:
+    def create(self, name: str, partitions: int = 1, lanes: int = 0, sync: SyncPolicy = SyncPolicy.ALWAYS) -> int:
         """Gives the topic's first log."""
         count = partitions * max(1, lanes)
         first = self.durable.next_log
         starts = self.durable.retired_by_name.get(name, (0,) * count)
         topic = self.durable.next_topic
-        record = TopicCreated(topic, name, partitions, lanes, first, starts, TopicConfig(), False, self.now_ms)
+        record = TopicCreated(topic, name, partitions, lanes, first, starts, TopicConfig(sync=sync), False, self.now_ms)
         self.commit([record])
         return first
 
