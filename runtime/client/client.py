@@ -48,7 +48,7 @@ from dovetail.runtime.client.errors import (
     refused,
 )
 from dovetail.runtime.client.exchange import Lost, Reply
-from dovetail.runtime.client.link import Link
+from dovetail.runtime.client.link import Link, resolve
 from dovetail.runtime.client.partitioning import PartitionerName
 from dovetail.runtime.client.producer import AcksName, CompressionName, Headers, Priority, Producer, Receipt, Value
 from dovetail.runtime.client.subscription import Subscription
@@ -141,7 +141,7 @@ class Client:
         self._link: Link | None = None
         self._connected = asyncio.Event()  # also set when it never will be, so that everyone looks
         self._failure: DovetailError | None = None
-        self._last_problem = "not tried so far"
+        self._last_problem = "it was not tried so far"
         self._keeper: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None
         self._subscriptions: set[Subscription] = set()
@@ -190,11 +190,11 @@ class Client:
             producer.stop(closed)
         self._producers.clear()
         self._connected.set()
-        if self._link is not None:
-            await self._link.close("the client was closed")
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+        if self._link is not None:
+            await self._link.close("the client was closed")
 
     async def __aenter__(self) -> Client:
         await self.open()
@@ -351,15 +351,20 @@ class Client:
         except TimeoutError:
             raise last or self._out_of_time(request, limit) from None
 
+    def leaving(self, link: Link) -> None:
+        """The broker stops: part of what a `Link` asks of its owner."""
+        for subscription in self._subscriptions:
+            subscription.detach()
+
     def writable(self, link: Link) -> None:
         """The connection takes more: part of what a `Link` asks of its owner."""
         self._pump()
 
     def lost(self, link: Link, reason: str) -> None:
         """The connection ended: part of what a `Link` asks of its owner."""
-        self._last_problem = reason
         if link is not self._link:
             return
+        self._last_problem = reason
         self._link = None
         if self._failure is None:
             self._connected.clear()
@@ -387,8 +392,10 @@ class Client:
                 # Another try would hear the same: a wrong token, or a protocol that does not fit.
                 self._fail(error)
                 return
+            except TimeoutError:
+                """What it waited for is noted already."""
             except (OSError, Disconnected) as error:
-                self._last_problem = str(error) or type(error).__name__
+                self._last_problem = str(error)
             else:
                 since = loop.time()
                 await self._until_lost()
@@ -409,7 +416,9 @@ class Client:
         link = Link(self, self._timeout)
         try:
             async with asyncio.timeout(self._connect_timeout):
+                self._last_problem = "it does not take the connection"
                 await loop.create_connection(lambda: link, self._address.host, self._address.port)
+                self._last_problem = "it takes the connection but does not answer"
                 await link.hello(self.name, self._token)
         except BaseException:
             link.abort("connecting did not succeed")
@@ -449,7 +458,7 @@ class Client:
     async def _ask(self, request: Request) -> Reply:
         link = await self._usable_link()
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        link.ask(request, partial(_resolve, answered))
+        link.ask(request, partial(resolve, answered))
         return await answered
 
     def _out_of_time(self, request: Request, limit: float) -> DovetailError:
@@ -491,11 +500,6 @@ class Client:
             raise ValueError("the client is not open: use `async with connect(…) as dv:`")
         if self._failure is not None:
             raise self._failure
-
-
-def _resolve(future: asyncio.Future[Reply], reply: Reply) -> None:
-    if not future.done():
-        future.set_result(reply)
 
 
 def _topic(found: TopicMetadata) -> Topic:

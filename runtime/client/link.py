@@ -46,6 +46,10 @@ _LOST_LEASE: Final = "the connection that delivered the message is gone, and the
 class Owner(Protocol):
     """Whose connection it is."""
 
+    def leaving(self, link: Link) -> None:
+        """The broker stops: what was not handed out yet is better left to the next connection."""
+        ...
+
     def writable(self, link: Link) -> None: ...
 
     def lost(self, link: Link, reason: str) -> None: ...
@@ -66,6 +70,8 @@ class Link(asyncio.Protocol):
         self.frame_bytes_max = PAYLOAD_BYTES_MAX
         self.routes: dict[str, Receiver] = {}
         """Where deliveries go, by the broker's subscription id; what nobody wants any longer is dropped."""
+        self.in_hand = 0
+        """Leased messages that were handed out and are not settled: a broker that stops is asked to wait for them."""
         self.refusals = 0
         """Settles that the broker refused and nobody waited for."""
         self._owner = owner
@@ -82,11 +88,12 @@ class Link(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._silence_max = 0.0
         self._reading_held = 0
+        self._leaving = False
 
     async def hello(self, name: str, token: str) -> HelloAnswer:
         """Introduce ourselves; raises `Refused` or `Disconnected`."""
         answered: asyncio.Future[Reply] = self._loop.create_future()
-        self.ask(Hello(name, token), partial(_resolve, answered))
+        self.ask(Hello(name, token), partial(resolve, answered))
         reply = await answered
         match reply:
             case HelloAnswer():
@@ -183,6 +190,8 @@ class Link(asyncio.Protocol):
         self._heard_at = self._loop.time()
         for event in self._exchange.feed(data):
             self._handle(event)
+        if self._leaving and not (self.in_hand or self._exchange.waiting or self._gatherer):
+            self._close()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -228,7 +237,13 @@ class Link(asyncio.Protocol):
         self._reason = f"the broker said goodbye: {reason}" if reason else "the broker said goodbye"
         self.flush()
         self.usable = False
+        self._leaving = True
+        self._owner.leaving(self)
         self._close_within(GOODBYE_SECONDS)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def _write(self, data: Iterable[bytes]) -> None:
         if self._transport is not None:
@@ -280,7 +295,8 @@ class Link(asyncio.Protocol):
         self._timers.append(self._loop.call_later(seconds, self.abort, "the broker did not close the connection"))
 
 
-def _resolve(future: asyncio.Future[Reply], reply: Reply) -> None:
+def resolve(future: asyncio.Future[Reply], reply: Reply) -> None:
+    """Hand a reply to whoever awaits it, unless they have given up."""
     if not future.done():
         future.set_result(reply)
 

@@ -32,6 +32,8 @@ _DELAY_MS_MAX: Final = 0xFFFFFFFF
 class Settler(Protocol):
     """Where settles go: the connection that a delivery came by."""
 
+    in_hand: int  # messages that were handed out and are not settled
+
     def ack(self, lease: int, offset: int) -> None:
         """Acknowledge with the next tick; nobody waits."""
         ...
@@ -68,6 +70,7 @@ class Message:
     def __init__(self, record: Record, delivery: Delivery) -> None:
         self._record = record
         self._delivery = delivery
+        delivery.settler.in_hand += delivery.lease != 0
         self.value: bytes = record.value or b""
         """The content; a record without any has empty bytes."""
         self.settled: bool = delivery.lease == 0
@@ -145,7 +148,9 @@ class Message:
             return
         if wait == "sent" and not self.settled:
             self.settled = True
-            self._delivery.settler.ack(lease, self._record.offset)
+            settler = self._delivery.settler
+            settler.in_hand -= 1
+            settler.ack(lease, self._record.offset)
             return
         await self._settle(self._item(SettleAction.ACK), wait)
 
@@ -218,6 +223,7 @@ class Message:
         if wait not in _WAITS:
             raise ValueError(f"wait={wait!r} is not known: use one of {', '.join(_WAITS)}")
         self.settled = True
+        self._delivery.settler.in_hand -= 1
         if wait == "sent":
             self._delivery.settler.settle(item)
             return None
