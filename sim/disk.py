@@ -230,7 +230,8 @@ class SimDisk:
     def flip(self, path: str, bit: int) -> None:
         """One bit of what is on the disk changes."""
         for content in self._contents(path):
-            content[bit // 8] ^= 1 << (bit % 8)
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << (bit % 8)
 
     def lose_sector(self, path: str, sector: int) -> None:
         """A synced sector reads as zeros from now on."""
@@ -243,6 +244,12 @@ class SimDisk:
         """The file ends at `size`, as if it had been cut behind our back."""
         for content in self._contents(path):
             del content[size:]
+
+    def remove(self, path: str) -> None:
+        """The file is gone, as if it had been removed behind our back."""
+        self._file(path)
+        del self._names[path]
+        self._durable_names.pop(path, None)
 
     def copy(self, random: Random | None = None) -> SimDisk:
         """A disk in the same state, to go on from more than once."""

@@ -56,6 +56,8 @@ class RecoveryReport(Struct, frozen=True):
     messages: int = 0
     journal_bytes: int = 0
     findings: tuple[Finding, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    """Where what could not be used is kept, when the start went on without it."""
 
 
 class Progress(Struct, frozen=True):

@@ -167,14 +167,15 @@ class LogFiles:
 
     def read(self, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
         """Whole entries from the one that contains `offset`, or the next there is; () at the end."""
-        place = max(0, bisect_right(self.parts, offset, key=_base) - 1)
-        for part in self.parts[place:]:
-            found = yield from self._read_part(part, offset, bytes_max)
+        first = max(0, bisect_right(self.parts, offset, key=_base) - 1)
+        for place in range(first, len(self.parts)):
+            found = yield from self._read_part(place, offset, bytes_max)
             if found:
                 return found
         return ()
 
-    def _read_part(self, part: Part, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
+    def _read_part(self, place: int, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
+        part = self.parts[place]
         point = yield from self.landing(part, offset)
         chunk = min(max(bytes_max, 4096) + self._options.index_every_bytes, 8 << 20)
         found: list[Entry] = []
@@ -189,7 +190,13 @@ class LogFiles:
             size += entry.size_bytes
             if size >= bytes_max:
                 break
+        if not found:
+            walk.check_end(self.end_of(place))
         return tuple(found)
+
+    def end_of(self, place: int) -> int:
+        """The offset after a part's last one."""
+        return self.parts[place + 1].base if place + 1 < len(self.parts) else self.end
 
     def landing(self, part: Part, offset: int) -> Task[Point]:
         """Where to begin looking for `offset`, checked against what lies there."""
@@ -271,17 +278,13 @@ class LogFiles:
         """All parts, oldest first."""
         found = []
         for place, part in enumerate(self.parts):
-            end = self.parts[place + 1].base if place + 1 < len(self.parts) else self.end
             arrival = yield from self.first_arrival_ms(part)
-            found.append(PartInfo(part.base, end, part.size, arrival))
+            found.append(PartInfo(part.base, self.end_of(place), part.size, arrival))
         return tuple(found)
 
     def trim(self, start: int) -> Task[None]:
         """Remove the parts that lie wholly below `start`."""
-        while self.parts:
-            end = self.parts[1].base if len(self.parts) > 1 else self.end
-            if end > start:
-                break
+        while self.parts and self.end_of(0) <= start:
             yield from self.remove_part(self.parts[0])
             del self.parts[0]
 
@@ -364,6 +367,11 @@ class Walk:
         self.position += entry.size_bytes
         self.offset = entry.last + 1
         return entry
+
+    def check_end(self, end: int) -> None:
+        """`LogDamaged` unless the part's last entry was the one before `end`."""
+        if self.offset not in (-1, end):
+            raise self._damaged(f"the entries end before offset {self.offset}, they should before {end}")
 
     def _damaged(self, reason: str) -> LogDamaged:
         return LogDamaged(self._files.log, self._part.path, self.position, max(self.offset, 0), reason)

@@ -30,7 +30,7 @@ from dovetail.core.journal_format import (
 )
 from dovetail.core.records import SyncPolicy, TopicCreated
 from dovetail.core.state import Durable, Log
-from dovetail.runtime.storage import checkpoint, identity
+from dovetail.runtime.storage import checkpoint, identity, salvage
 from dovetail.runtime.storage.disk import MakeDir, Rename, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
 from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Progress, RecoveryReport, Unusable
 from dovetail.runtime.storage.identity import Identity
@@ -48,7 +48,7 @@ from dovetail.runtime.storage.layout import (
 )
 from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
 from dovetail.runtime.storage.logs import Logs
-from dovetail.runtime.storage.scan import FoundSegment, Scanned, list_segments, read_span, scan
+from dovetail.runtime.storage.scan import FoundSegment, Scanned, frames_after, list_segments, read_span, scan
 
 Report = Callable[[Progress], None]
 
@@ -62,6 +62,8 @@ class Recovered(Struct, frozen=True):
     logs: Logs
     crc: int
     report: RecoveryReport
+    aside: tuple[str, ...] = ()
+    """What is to be moved into quarantine once a checkpoint stands for the rest."""
 
 
 class Checkpoints(Struct, frozen=True):
@@ -69,6 +71,7 @@ class Checkpoints(Struct, frozen=True):
 
     newest: Durable
     older_lsn: int
+    lsns: tuple[int, ...]
     damaged: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -86,32 +89,127 @@ class Survey(Struct, frozen=True):
     problem: str = ""
 
 
+class Examined(Struct, frozen=True):
+    """Everything that recovery needs to know, before anything is changed."""
+
+    identity: Identity
+    created: bool
+    kept: Checkpoints
+    segments: list[FoundSegment]
+    leftovers: list[str]
+    fold: Fold
+    scanned: Scanned
+    surveys: list[Survey]
+    strangers: list[str]
+    rescued: dict[int, list[Entry]]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_lost(self) -> bool:
+        return any(finding.outcome is Outcome.LOST for finding in self.findings)
+
+    def report(self, lsn: int, findings: tuple[Finding, ...]) -> RecoveryReport:
+        fold = self.fold
+        before = self.kept.newest.lsn
+        return RecoveryReport(self.created, before, lsn, fold.frames, fold.messages, fold.done_bytes, findings)
+
+
 def recover(
     options: StoreOptions, wall_ms: int, new_salt: int, on_progress: Report | None, go_on_without_damage: bool
 ) -> Task[Recovered]:
     """Bring a data directory to the state it stands for; `Corrupted` when something that was promised is gone."""
     whose, created, findings = yield from _identify(wall_ms, new_salt)
+    found = yield from examine(options, whose, created, findings, on_progress)
+    if not found.is_lost:
+        return (yield from _resume(options, found))
+    if not go_on_without_damage:
+        raise Corrupted(found.findings)
+    return (yield from _go_on_without(options, found))
+
+
+def examine(
+    options: StoreOptions,
+    whose: Identity,
+    created: bool,
+    findings: tuple[Finding, ...],
+    on_progress: Report | None,
+) -> Task[Examined]:
+    """Read checkpoints, journal and the ends of all logs; changes nothing."""
     kept = yield from load_checkpoints()
     segments, leftovers = yield from list_segments()
-    findings += kept.findings
     fold = Fold(kept.newest, sum(segment.size_bytes for segment in segments), on_progress)
     first = next((segment.header.first_lsn for segment in segments if segment.header), 1)
     older = min(kept.newest.lsn, max(kept.older_lsn, first - 1)) if kept.newest.lsn else 0
     scanned = yield from scan(segments, whose.salt, older, kept.newest.lsn, fold.visit)
-    findings += scanned.findings
     surveys, strangers = yield from _survey_logs(options, kept.newest, fold)
     rescued = yield from _rescue(surveys, scanned, kept.newest.lsn)
-    findings += _judge_logs(surveys, rescued, strangers, fold.durable)
-    lost = any(finding.outcome is Outcome.LOST for finding in findings)
-    if lost:
-        raise Corrupted(findings)
-    journal = yield from _go_on(options, whose, segments, scanned)
-    logs = yield from _write_logs(options, kept.newest, fold, scanned, surveys, rescued)
-    yield from _tidy(kept, leftovers, fold.durable)
-    report = RecoveryReport(
-        created, kept.newest.lsn, fold.durable.lsn, fold.frames, fold.messages, fold.done_bytes, findings
-    )
-    return Recovered(fold.durable, whose, journal, logs, scanned.crc, report)
+    findings += kept.findings + scanned.findings + _judge_logs(surveys, rescued, strangers, fold.durable)
+    return Examined(whose, created, kept, segments, leftovers, fold, scanned, surveys, strangers, rescued, findings)
+
+
+def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
+    """Go on from a directory that holds everything it promised."""
+    journal = yield from _go_on(options, found.identity, found.segments, found.scanned)
+    logs = yield from _write_logs(options, found.kept.newest, found.fold, found.scanned, found.surveys, found.rescued)
+    durable = found.fold.durable
+    yield from _tidy(found.kept, found.leftovers, durable.lsn)
+    for info in (yield from list_dir(TOPICS)):
+        if info.is_dir and info.name not in durable.topics_by_name:
+            yield from remove_tree(topic_path(info.name))
+    report = found.report(durable.lsn, found.findings)
+    return Recovered(durable, found.identity, journal, logs, found.scanned.crc, report)
+
+
+def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
+    """Go on with what can be read; the journal and its checkpoints end here, a new one begins."""
+    fold, before, whose = found.fold, found.kept.newest, found.identity
+    have: dict[int, dict[int, Entry]] = {}
+    findings = list(found.findings)
+    for span in found.scanned.spans:
+        for frame in (yield from read_span(span)):
+            _collect(have, items_of(frame))
+    for frame in (yield from frames_after(found.segments, whose.salt, fold.durable.lsn)):
+        items = items_of(frame)
+        _collect(have, items)
+        dropped = fold.visit_leniently(frame, items)
+        if dropped:
+            reason = f"{dropped} records make no sense without what is missing"
+            findings.append(Finding(Outcome.LOST, JOURNAL, 0, reason, frame.lsn))
+    durable = fold.durable = salvage.reach_cursors(fold.durable)
+    surveys, strangers = yield from _survey_logs(options, before, fold)
+    logs = Logs(options)
+    logs.know(durable)
+    for each in surveys:
+        files, log = each.files, durable.logs[each.files.log]
+        known = yield from salvage.entries_behind(files, each.part, each.position)
+        known.update(have.get(log.id, {}))
+        if each.found < each.end:
+            yield from salvage.put_aside(files, each.part, each.position, durable.lsn)
+        yield from files.cut(each.part, each.position)
+        files.end = each.found if each.part else min(log.start, each.end)
+        findings += yield from salvage.fill(files, known, log.end)
+        findings += yield from salvage.fill_front(files, log.start)
+        durable = salvage.with_end(durable, log, files.end)
+        logs.files[log.id] = files
+        logs.touch(files)
+        yield from files.trim(log.start)
+    number = found.segments[-1].number + 1 if found.segments else 0
+    size = options.journal_segment_bytes if options.preallocate else 0
+    header = SegmentHeader(number, durable.lsn + 1, whose.salt, size, 0)
+    begun = yield from begin_segment(options, header, b"")
+    journal = Journal(options, whose.salt, [begun], SEGMENT_HEADER_BYTES, durable.lsn, 0)
+    yield from _tidy(found.kept, found.leftovers, durable.lsn)
+    aside = [segment.path for segment in found.segments]
+    aside += [checkpoint_path(lsn) for lsn in found.kept.lsns if lsn != durable.lsn]
+    aside += map(topic_path, strangers)
+    report = found.report(durable.lsn, tuple(findings))
+    return Recovered(durable, whose, journal, logs, 0, report, tuple(aside))
+
+
+def _collect(have: dict[int, dict[int, Entry]], items: Iterable[Item]) -> None:
+    for item in items:
+        if isinstance(item, Entry):
+            have.setdefault(item.record.log, {})[item.base] = item
 
 
 class Fold:
@@ -130,6 +228,15 @@ class Fold:
     def visit(self, frame: Frame) -> None:
         items = items_of(frame)
         self.durable = evolve_frame(self.durable, frame.lsn, frame.wall_ms, records_of(items))
+        self._note(frame, items)
+
+    def visit_leniently(self, frame: Frame, items: list[Item]) -> int:
+        """Take a frame behind damage; gives how many of its records could not be used."""
+        self.durable, dropped = salvage.fold_leniently(self.durable, frame, items)
+        self._note(frame, items)
+        return dropped
+
+    def _note(self, frame: Frame, items: list[Item]) -> None:
         for item in items:
             if isinstance(item, Entry):
                 self.messages += item.record.count
@@ -173,11 +280,11 @@ def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[F
 def load_checkpoints() -> Task[Checkpoints]:
     """The newest checkpoint that can be read; each that can't is a finding."""
     infos = yield from list_dir(CHECKPOINTS)
-    lsns = [lsn for info in infos if (lsn := number_of(info.name, ".ckpt")) is not None]
+    named = [lsn for info in infos if (lsn := number_of(info.name, ".ckpt")) is not None]
     readable: list[Durable] = []
     damaged: list[str] = []
     findings: list[Finding] = []
-    for lsn in reversed(lsns):
+    for lsn in reversed(named):
         path = checkpoint_path(lsn)
         data = yield from read_all(path)
         try:
@@ -193,7 +300,8 @@ def load_checkpoints() -> Task[Checkpoints]:
             readable.append(durable)
     newest = readable[0] if readable else Durable()
     older = readable[1].lsn if len(readable) > 1 else 0
-    return Checkpoints(newest, older, tuple(damaged), tuple(findings))
+    lsns = tuple(durable.lsn for durable in readable)
+    return Checkpoints(newest, older, lsns, tuple(damaged), tuple(findings))
 
 
 def _survey_logs(options: StoreOptions, before: Durable, fold: Fold) -> Task[tuple[list[Survey], list[str]]]:
@@ -361,7 +469,7 @@ def _write_logs(
     return logs
 
 
-def _tidy(kept: Checkpoints, leftovers: list[str], durable: Durable) -> Task[None]:
+def _tidy(kept: Checkpoints, leftovers: list[str], lsn: int) -> Task[None]:
     """Remove what an earlier life left unfinished; what is damaged is kept aside."""
     for path in leftovers:
         yield from remove_file(path)
@@ -369,10 +477,9 @@ def _tidy(kept: Checkpoints, leftovers: list[str], durable: Durable) -> Task[Non
         for info in (yield from list_dir(directory)):
             if info.name.endswith(BESIDE):
                 yield from remove_file(f"{directory}/{info.name}".lstrip("/"))
-    for info in (yield from list_dir(TOPICS)):
-        if info.is_dir and info.name not in durable.topics_by_name:
-            yield from remove_tree(topic_path(info.name))
     if kept.damaged:
         yield MakeDir(QUARANTINE)
         for path in kept.damaged:
-            yield Rename(path, f"{QUARANTINE}/{path.replace('/', '.')}")
+            yield Rename(path, salvage.quarantine_path(path, lsn))
+        yield SyncDir(QUARANTINE)
+        yield SyncDir(CHECKPOINTS)

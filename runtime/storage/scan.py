@@ -29,6 +29,7 @@ from dovetail.core.journal_format import (
     find_frame,
     first_frame_of,
     read_frame,
+    whole_frames,
 )
 from dovetail.runtime.storage.disk import Read, Task, list_dir
 from dovetail.runtime.storage.findings import Finding, Outcome, Unusable
@@ -130,6 +131,19 @@ def read_span(span: Span) -> Task[list[Frame]]:
             raise Unusable(f"{span.path}: frame {lsn} was whole a moment ago and can't be read now")
         frames.append(frame)
         at, crc = frame.end, frame.crc
+    return frames
+
+
+def frames_after(segments: list[FoundSegment], salt: int, lsn: int) -> Task[list[Frame]]:
+    """Whole frames after `lsn`, whether or not they are chained: what can be salvaged behind damage."""
+    frames: list[Frame] = []
+    for place, segment in enumerate(segments):
+        bound = min((other.header.first_lsn for other in segments[place + 1 :] if other.header), default=None)
+        data: bytes = yield Read(segment.path, 0, segment.size_bytes)
+        for frame in whole_frames(data, 0, lsn + 1, salt):
+            if frame.lsn > lsn and (bound is None or frame.lsn < bound):
+                frames.append(frame)
+                lsn = frame.lsn
     return frames
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.core.ids import check
 from dovetail.core.journal_format import EncodedFrame, Entry, Item
@@ -22,6 +23,7 @@ from dovetail.runtime.storage.findings import Progress, RecoveryReport
 from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.recover import Recovered, recover
+from dovetail.runtime.storage.salvage import move_aside
 
 PREPARE_BYTES = 1 << 20
 """How much of a spare segment is written at a time."""
@@ -53,6 +55,10 @@ def open_store(
         recovered = yield from recover(options, wall_ms, new_salt, on_progress, go_on_without_damage)
         store = Store(options, recovered)
         yield from store.checkpoint(recovered.durable, checkpoints.encode(recovered.durable))
+        report = recovered.report
+        if recovered.aside:
+            moved = yield from move_aside(recovered.aside, recovered.durable.lsn, report.findings)
+            report = replace(report, quarantined=tuple(moved))
     except Exception:
         yield Unlock(LOCK)
         raise
@@ -61,7 +67,7 @@ def open_store(
         recovered.crc,
         recovered.identity.salt,
         recovered.identity.broker_id,
-        recovered.report,
+        report,
     )
     return store, opened
 

@@ -1,0 +1,180 @@
+"""Going on without what is damaged, when an operator says so: keep all that can be read, put the rest aside.
+
+Promises  every whole frame behind the damage is used as far as it makes sense without what is missing; every whole
+          entry that lies in a log or in the journal keeps its offset; offsets that can't be read any more are
+          holes, each reported; what is not used is kept in `quarantine/`.
+Never     runs by itself, and never removes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.core.evolve import evolve
+from dovetail.core.ids import Bug, ordered
+from dovetail.core.journal_format import Entry, Frame, Item, find_entries, hole, records_of
+from dovetail.core.kernels import clamp_wall
+from dovetail.core.records import AnyRecord, BatchAppended
+from dovetail.core.state import Durable, Log
+from dovetail.runtime.storage.disk import (
+    Create,
+    DiskError,
+    Kind,
+    MakeDir,
+    Read,
+    Rename,
+    SyncDir,
+    Task,
+    Write,
+    parent,
+    replace_file,
+)
+from dovetail.runtime.storage.findings import Finding, Outcome
+from dovetail.runtime.storage.layout import JOURNAL, QUARANTINE
+from dovetail.runtime.storage.log import LogFiles, Part
+
+HOLE_OFFSETS_MAX = 2**31 - 1
+"""A batch counts its offsets in 31 bits."""
+
+
+def fold_leniently(durable: Durable, frame: Frame, items: Iterable[Item]) -> tuple[Durable, int]:
+    """The state after a frame some of whose predecessors are missing, and how many records made no sense."""
+    dropped = 0
+    for record in records_of(items):
+        try:
+            durable = evolve(_reach(durable, record), record)
+        except (Bug, KeyError):
+            dropped += 1
+    wall_ms = clamp_wall(durable.wall_ms, frame.wall_ms)
+    return replace(durable, lsn=max(durable.lsn, frame.lsn), wall_ms=wall_ms), dropped
+
+
+def _reach(durable: Durable, record: AnyRecord) -> Durable:
+    """A batch that lies beyond the log's end shows that those between are missing: the log goes on after them."""
+    if isinstance(record, BatchAppended):
+        log = durable.logs.get(record.log)
+        if log is not None and record.base > log.end:
+            return with_end(durable, log, record.base)
+    return durable
+
+
+def with_end(durable: Durable, log: Log, end: int) -> Durable:
+    """The state with another end of a log."""
+    return replace(durable, logs=durable.logs.set(log.id, replace(log, end=end)))
+
+
+def reach_cursors(durable: Durable) -> Durable:
+    """No cursor may be beyond its log's end."""
+    for (_, number), cursor in ordered(durable.cursors):
+        log = durable.logs[number]
+        reach = max(cursor.floor, cursor.islands[-1][1] + 1 if cursor.islands else 0)
+        if reach > log.end:
+            durable = with_end(durable, log, reach)
+    return durable
+
+
+def entries_behind(files: LogFiles, part: Part | None, position: int) -> Task[dict[int, Entry]]:
+    """Every whole entry from a position on, by base offset, damage in between or not."""
+    found: dict[int, Entry] = {}
+    place = files.parts.index(part) if part is not None else 0
+    for each in files.parts[place:]:
+        start = position if each is part else 0
+        data: bytes = yield Read(each.path, start, each.size - start)
+        for _, entry in find_entries(data, files.log):
+            found.setdefault(entry.base, entry)
+    return found
+
+
+def put_aside(files: LogFiles, part: Part | None, position: int, lsn: int) -> Task[list[str]]:
+    """Copy what a cut would remove into `quarantine/`; gives the copies' paths."""
+    kept: list[str] = []
+    place = files.parts.index(part) if part is not None else 0
+    for each in files.parts[place:]:
+        start = position if each is part else 0
+        if start >= each.size:
+            continue
+        path = quarantine_path(each.path, lsn)
+        yield MakeDir(QUARANTINE)
+        data: bytes = yield Read(each.path, start, each.size - start)
+        yield from replace_file(f"{path}.from-{start}", (data,))
+        kept.append(f"{path}.from-{start}")
+    return kept
+
+
+def fill(files: LogFiles, have: dict[int, Entry], end: int) -> Task[list[Finding]]:
+    """Append entries up to `end`, and those that follow without a gap; what is missing becomes a hole."""
+    findings: list[Finding] = []
+    entries: list[Entry] = []
+    at = files.end
+    bases = sorted(base for base in have if base >= at)
+    arrival_ms = 0
+    for base in [*bases, end]:
+        if at < base and at < end:
+            upto = min(base, end)
+            entries += holes(files.log, at, upto, arrival_ms)
+            reason = "can't be read any more"
+            findings.append(Finding(Outcome.LOST, files.directory, 0, reason, log=files.log, first=at, last=upto - 1))
+            at = upto
+        entry = have.get(base)
+        if entry is not None and entry.base == at:
+            entries.append(entry)
+            at, arrival_ms = entry.last + 1, entry.record.arrival_ms
+    yield from files.append(entries)
+    return findings
+
+
+def holes(log: int, first: int, end: int, arrival_ms: int) -> list[Entry]:
+    """Entries without records for `first..end`, the end excluded."""
+    found: list[Entry] = []
+    while first < end:
+        count = min(end - first, HOLE_OFFSETS_MAX)
+        found.append(hole(log, first, count, arrival_ms))
+        first += count
+    return found
+
+
+def fill_front(files: LogFiles, start: int) -> Task[list[Finding]]:
+    """A part of holes in the place of parts that are gone."""
+    if not files.parts or files.parts[0].base <= start:
+        return []
+    base = files.parts[0].base
+    part = Part(files.directory, start)
+    entries = holes(files.log, start, base, (yield from files.first_arrival_ms(files.parts[0])))
+    yield Create(part.path)
+    yield Write(part.path, 0, [buffer for entry in entries for buffer in (entry.header, entry.batch)])
+    part.size = sum(entry.size_bytes for entry in entries)
+    part.is_dirty = True
+    files.parts.insert(0, part)
+    files.has_new_names = True
+    reason = "can't be read any more"
+    return [Finding(Outcome.LOST, files.directory, 0, reason, log=files.log, first=start, last=base - 1)]
+
+
+def quarantine_path(path: str, lsn: int) -> str:
+    """Where a file is kept aside; the lsn tells one repair from another."""
+    return f"{QUARANTINE}/{lsn:020}.{path.replace('/', '.')}"
+
+
+def move_aside(paths: Iterable[str], lsn: int, findings: tuple[Finding, ...]) -> Task[list[str]]:
+    """Move whole files and directories into `quarantine/`, with a list of what was found."""
+    yield MakeDir(QUARANTINE)
+    report = f"{QUARANTINE}/{lsn:020}.json"
+    yield from replace_file(report, (msgspec.json.format(msgspec.json.encode(findings), indent=2),))
+    moved = [report]
+    directories = {QUARANTINE, JOURNAL}
+    for path in paths:
+        target = quarantine_path(path, lsn)
+        try:
+            yield Rename(path, target)
+        except DiskError as error:
+            if error.kind is not Kind.MISSING:
+                raise
+        else:
+            moved.append(target)
+            directories.add(parent(path))
+    for directory in sorted(directories):
+        yield SyncDir(directory)
+    return moved
