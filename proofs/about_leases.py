@@ -1,0 +1,308 @@
+"""Proofs about leases: granted, dealt, shrunk, retried, and never past what a group or a log allows.
+
+They run the core's own decisions on a `Turn` whose state has one topic, one log and one group with two members; ids
+and clocks are fixed, ranges and credit are any integers that the invariants allow.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from dovetail.core import dispatch, leases, topics
+from dovetail.core.cursor import Cursor
+from dovetail.core.ids import Bug, Now
+from dovetail.core.inputs import TrimLog
+from dovetail.core.intervals import Intervals
+from dovetail.core.records import TopicConfig
+from dovetail.core.state import (
+    BatchMeta,
+    Durable,
+    Group,
+    Lease,
+    Live,
+    Log,
+    Progress,
+    Retry,
+    State,
+    Subscription,
+    Tail,
+    Topic,
+)
+from dovetail.core.turn import Turn
+from dovetail.proofs.engine import Given, every, implies, negated, some
+from dovetail.proofs.registry import proof
+from dovetail.proofs.shapes import is_apart, is_in, ranges, same, within
+
+LOG = GROUP = 1
+HELD = 900
+"""The id of a lease that is under way; those that a turn grants count up from 1."""
+MEMBERS = (11, 12)
+DEADLINE_MS = 5_000
+
+TURN = "bounded: 2 members, 1 lease under way, up to 2 ranges or batches, any integers in them"
+
+
+def _turn(
+    subscriptions: tuple[Subscription, ...],
+    held: Lease | None = None,
+    progress: Progress | None = None,
+    log: Log | None = None,
+    stored: int = 0,
+    cursors: Map[tuple[int, int], Cursor] | None = None,
+) -> Turn:
+    durable = Durable(
+        topics=Map({1: Topic(1, "a", 1, 0, LOG, TopicConfig(), False, 0)}),
+        logs=Map({LOG: log or Log(LOG, 1, 0, 0, 0, 0)}),
+        groups=Map({GROUP: Group(GROUP, "g", "shared", "", (), 1, 0)}),
+        cursors=cursors or Map({(GROUP, LOG): Cursor(0)}),
+    )
+    live = Live(
+        subscriptions=Map({found.id: found for found in subscriptions}),
+        leases=Map({held.id: held}) if held else Map(),
+        progress=Map({(GROUP, LOG): progress or Progress(0)}),
+        tails=Map({LOG: Tail(stored)}),
+        readers=Map({LOG: tuple(sorted({group for group, _ in cursors or {(GROUP, LOG): 0}}))}),
+    )
+    return Turn(State(durable, live), Now(0, 0))
+
+
+def _member(given: Given, number: int, held: Intervals = ()) -> Subscription:
+    """A subscription whose messages in flight are those of its lease, `held`, and any others."""
+    credit, others = given.integer(f"credit_{number}", 0), given.integer(f"others_{number}", 0)
+    in_flight = others + _total(held)
+    given.assume(in_flight <= credit)
+    under_way: Map[int, None] = Map({HELD: None}) if held else Map()
+    return Subscription(number, number, GROUP, f"m{number}", "a", credit, in_flight, False, under_way)
+
+
+def _lease(held: Intervals, number: int = MEMBERS[0]) -> Lease:
+    return Lease(HELD, GROUP, LOG, held, number, f"m{number}", 1, 0, DEADLINE_MS, 0)
+
+
+def _leases(turn: Turn) -> list[Lease]:
+    """The leases that are under way when the turn is over."""
+    return [lease for _, lease in sorted(turn.leases.finish().items())]
+
+
+def _total(held: Intervals) -> int:
+    total = 0
+    for first, last in held:
+        total = total + last - first + 1
+    return total
+
+
+@proof(
+    "I-LEASE",
+    about=leases.shrink,
+    scope=TURN,
+    sabotage=("intervals.remove(lease.ranges, first, last)", "intervals.remove(lease.ranges, first, last + 1)"),
+)
+def a_lease_loses_exactly_what_was_decided(given: Given) -> bool:
+    """What is decided leaves the lease, the rest stays in it, and a lease with nothing left is gone; deciding what
+    is not in the lease is a bug."""
+    held = ranges(given, "held", 2)
+    first, last, offset = given.integer("first"), given.integer("last"), given.integer("offset")
+    given.assume(every(len(held) > 0, first <= last))
+    lease = _lease(held)
+    turn = _turn((_member(given, MEMBERS[0], held),), lease)
+    covered = some(*(every(left <= first, last <= right) for left, right in held))
+    try:
+        left = given.call(leases.shrink, turn, lease, first, last)
+    except Bug:
+        return negated(covered)
+    now = left.ranges if left is not None else ()
+    rest = every(is_in(held, offset), negated(within(offset, first, last)))
+    return every(
+        covered,
+        is_apart(now),
+        same(is_in(now, offset), rest),
+        turn.leases.get(HELD) is left,
+        len(now) > 0 if left is not None else True,
+        (HELD in turn.subscriptions[MEMBERS[0]].leases) is (left is not None),
+    )
+
+
+@proof(
+    "I-CREDIT",
+    about=leases.shrink,
+    scope=TURN,
+    sabotage=("holder.in_flight - (last - first + 1)", "holder.in_flight - (last - first)"),
+)
+def credit_returns_with_what_was_decided(given: Given) -> bool:
+    """A member's messages in flight are those in its leases, before and after a part of one is decided."""
+    held = ranges(given, "held", 2)
+    given.assume(len(held) > 0)
+    member, lease = _member(given, MEMBERS[0], held), _lease(held)
+    others = member.in_flight - _total(held)
+    turn = _turn((member,), lease)
+    place = given.choice("place", range(len(held)))
+    first, last = given.integer("first"), given.integer("last")
+    given.assume(every(held[place][0] <= first, first <= last, last <= held[place][1]))
+    left = given.call(leases.shrink, turn, lease, first, last)
+    now = turn.subscriptions[MEMBERS[0]].in_flight
+    return every(now == others + _total(left.ranges if left is not None else ()), now >= 0, now <= member.credit_max)
+
+
+def _batches(given: Given, first: int, last: int) -> tuple[BatchMeta, ...]:
+    """One or two batches that hold `first..last`."""
+    base = given.integer("base")
+    given.assume(base <= first)
+    if given.choice("batches", (1, 2)) == 1:
+        return (BatchMeta(base, last, 1, 0, 0),)
+    middle = given.integer("middle")
+    given.assume(every(base < middle, middle <= last))
+    return BatchMeta(base, middle - 1, 1, 0, 0), BatchMeta(middle, last, 1, 0, 0)
+
+
+@proof(
+    "I-LEASE",
+    about=dispatch._deal,
+    through=(dispatch._to_batch_end,),
+    scope=TURN,
+    sabotage=("first = end + 1", "first = end"),
+)
+def no_offset_is_leased_twice(given: Given) -> bool:
+    """Fresh messages are dealt in leases that do not overlap each other nor any lease under way, from where reading
+    stood to where it stands then, and none beyond what may go out."""
+    first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset")
+    given.assume(first <= last)
+    held_last = given.integer("held_last", 0)
+    given.assume(held_last < first)
+    held = ((held_last, held_last),)
+    members = (_member(given, MEMBERS[0], held), _member(given, MEMBERS[1]))
+    for member in members:
+        given.assume(member.in_flight < member.credit_max)
+    turn = _turn(members, _lease(held), Progress(first))
+    given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), _batches(given, first, last), list(members))
+    next_one = turn.progress[GROUP, LOG].next
+    found = _leases(turn)
+    holders = [is_in(lease.ranges, offset) for lease in found]
+    pairs = [every(one, other) for place, one in enumerate(holders) for other in holders[:place]]
+    fresh = some(False, *(is_in(lease.ranges, offset) for lease in found if lease.id != HELD))
+    return every(
+        negated(some(False, *pairs)),
+        same(fresh, within(offset, first, next_one - 1)),
+        first < next_one,
+        next_one <= last + 1,
+    )
+
+
+@proof(
+    "I-CREDIT",
+    about=dispatch._deal,
+    through=(leases.deliver,),
+    scope=TURN,
+    sabotage=("min(fair, member.credit_max - member.in_flight)", "fair"),
+)
+def nobody_is_dealt_more_than_their_credit(given: Given) -> bool:
+    """After dealing, each member has in flight what it had and what its new leases hold, within its credit."""
+    first, last = given.integer("first", 0), given.integer("last")
+    given.assume(first <= last)
+    members = (_member(given, MEMBERS[0]), _member(given, MEMBERS[1]))
+    for member in members:
+        given.assume(member.in_flight < member.credit_max)
+    turn = _turn(members, progress=Progress(first))
+    given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), _batches(given, first, last), list(members))
+    kept = []
+    found = _leases(turn)
+    for member in members:
+        now = turn.subscriptions[member.id]
+        granted = [lease.ranges for lease in found if lease.subscription == member.id]
+        total = member.in_flight
+        for dealt in granted:
+            total = total + _total(dealt)
+        kept.append(every(now.in_flight == total, now.in_flight <= now.credit_max, len(now.leases) == len(granted)))
+    return every(*kept)
+
+
+@proof(
+    "I-ORDER",
+    about=dispatch._to_batch_end,
+    scope="bounded: 1 or 2 batches, any integers in them",
+    sabotage=("count - count // 8", "0 - count // 8"),
+)
+def a_delivery_is_cut_back_to_a_boundary_close_by(given: Given) -> bool:
+    """At least one message goes out, never more than asked for and never less than seven eighths of it, and up to
+    the last batch boundary when that is close enough."""
+    first, last, count = given.integer("first", 0), given.integer("last"), given.integer("count", 1)
+    given.assume(every(first <= last, count <= last - first + 1))
+    batches = _batches(given, first, last)
+    cut = given.call(dispatch._to_batch_end, batches, first, count)
+    boundary = batches[-1].base
+    ends = every(boundary <= first + count, 8 * (first + count - boundary) <= count)
+    return every(
+        within(cut, 1, count),
+        8 * (count - cut) <= count,
+        implies(ends, cut == boundary - first),
+        some(ends, cut == count),
+    )
+
+
+@proof(
+    "I-LEASE",
+    about=dispatch._send_retry,
+    through=(leases.deliver, leases.without_retry),
+    scope=TURN,
+    sabotage=("first=last + 1", "first=last"),
+)
+def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
+    """Of a range that is tried again each offset is leased or still waits, never both, as far as credit goes."""
+    first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset")
+    given.assume(first <= last)
+    member = _member(given, MEMBERS[0])
+    given.assume(member.in_flight < member.credit_max)
+    retry = Retry(0, first, last, "", 0)
+    progress = Progress(0, (retry,))
+    turn = _turn((member,), progress=progress)
+    given.call(dispatch._send_retry, turn, GROUP, LOG, progress, retry, member)
+    found = _leases(turn)
+    leased = some(False, *(is_in(lease.ranges, offset) for lease in found))
+    waits = some(False, *(within(offset, left.first, left.last) for left in turn.progress[GROUP, LOG].retries))
+    now = turn.subscriptions[member.id]
+    return every(
+        same(some(leased, waits), within(offset, first, last)),
+        negated(every(leased, waits)),
+        len(found) == 1,
+        now.in_flight <= now.credit_max,
+        *(left.first <= left.last for left in turn.progress[GROUP, LOG].retries),
+    )
+
+
+@proof(
+    "I-POISON",
+    about=leases.fail,
+    scope="bounded: ranges of up to 20 offsets, up to 3 failures",
+    sabotage=("start + length - 1", "start + length"),
+)
+def what_failed_waits_in_pieces_that_make_up_the_whole(given: Given) -> bool:
+    """A failed range that may be tried again waits in pieces, each offset in exactly one of them."""
+    first, length = 5, given.choice("length", range(1, 21))
+    held = ((first, first + length - 1),)
+    lease = _lease(held)
+    attempt = given.choice("attempt", (1, 2, 3))
+    member = Subscription(MEMBERS[0], MEMBERS[0], GROUP, "m", "a", 100, 0, False)
+    turn = _turn((member,), log=Log(LOG, 1, 0, 0, 0, 100))
+    failed = Lease(HELD, GROUP, LOG, held, MEMBERS[0], "m", attempt, 0, DEADLINE_MS, 0)
+    given.call(leases.fail, turn, failed, first, first + length - 1, 1, 0, "")
+    pieces = sorted((left.first, left.last) for left in turn.progress[GROUP, LOG].retries)
+    offsets = [offset for left, right in pieces for offset in range(left, right + 1)]
+    return every(offsets == list(range(first, first + length)), lease.attempt == 1)
+
+
+@proof(
+    "I-RETAIN",
+    about=topics.trim,
+    scope="bounded: 2 groups; floors, log and proposal any integers",
+    sabotage=("start = min(start, turn.durable.cursors", "start = max(start, turn.durable.cursors"),
+)
+def retention_never_passes_a_floor(given: Given) -> bool:
+    """However much is proposed, a log's start moves only forward, and neither past a live group's floor nor past
+    what is stored."""
+    start, stored, end = given.integer("start", 0), given.integer("stored"), given.integer("end")
+    floors = given.integer("floor"), given.integer("other_floor")
+    given.assume(every(start <= stored, stored <= end, *(start <= floor for floor in floors)))
+    cursors: Map[tuple[int, int], Cursor] = Map({(1, LOG): Cursor(floors[0]), (2, LOG): Cursor(floors[1])})
+    turn = _turn((), log=Log(LOG, 1, 0, 0, start, end), stored=stored, cursors=cursors)
+    given.call(topics.trim, turn, TrimLog(LOG, given.integer("proposed")))
+    now = turn.durable.logs[LOG].start
+    return every(start <= now, now <= stored, *(now <= floor for floor in floors))

@@ -1,0 +1,109 @@
+"""Proofs about timers: neither early nor late, never lost, and no step woken for nothing."""
+
+from __future__ import annotations
+
+from dovetail.core import timers
+from dovetail.core.timers import Wheel
+from dovetail.proofs.engine import Given, every, implies, negated
+from dovetail.proofs.registry import ALL, Sabotage, proof
+from dovetail.proofs.shapes import within
+
+INSTANTS = range(31)
+OTHERS = (0, 1, 9, 10, 11, 20, 29)
+TWO_TIMERS = "bounded: two timers, set for 0 to 30 ms, asked at any instant"
+
+ONE, TWO = (timers.LEASE, 1, 0), (timers.RETRY, 2, 0)
+
+
+@proof("I-TIMER", about=timers.bucket_of, scope=ALL, sabotage=("-(-at_ms // BUCKET_MS)", "at_ms // BUCKET_MS"))
+def a_bucket_starts_at_or_after_its_instants(given: Given) -> bool:
+    """A timer's bucket starts not before its instant, and less than one bucket after it."""
+    at = given.integer("at")
+    return within(given.call(timers.bucket_of, at) * timers.BUCKET_MS, at, at + timers.BUCKET_MS - 1)
+
+
+def _wheel(given: Given) -> tuple[Wheel, int, int]:
+    at, other = given.choice("at", INSTANTS), given.choice("other", OTHERS)
+    wheel = given.call(timers.put, Wheel(), at, ONE)
+    return given.call(timers.put, wheel, other, TWO), at, other
+
+
+@proof(
+    "I-TIMER",
+    about=timers.due,
+    through=(timers.put, timers.bucket_of),
+    scope=TWO_TIMERS,
+    sabotage=("bucket <= limit", "bucket <= limit + 1"),
+)
+def a_timer_fires_neither_early_nor_late(given: Given) -> bool:
+    """A step fires no timer before its instant, and every one whose instant was a bucket ago."""
+    wheel, at, other = _wheel(given)
+    now = given.integer("now")
+    _, fired = given.call(timers.due, wheel, now)
+    in_time = [
+        every(now >= instant) if timer in fired else now < instant + timers.BUCKET_MS
+        for instant, timer in ((at, ONE), (other, TWO))
+    ]
+    return every(*in_time)
+
+
+@proof(
+    "I-TIMER",
+    about=timers.due,
+    through=(timers.put,),
+    scope=TWO_TIMERS,
+    sabotage=Sabotage(timers.put, "timers.set(timer, None)", "Map().set(timer, None)"),
+)
+def a_timer_fires_once(given: Given) -> bool:
+    """What has fired is gone, what has not fires later, the earlier bucket first, and then nothing is left."""
+    wheel, at, other = _wheel(given)
+    now = given.integer("now")
+    rest, fired = given.call(timers.due, wheel, now)
+    empty, later = given.call(timers.due, rest, 1_000)
+    in_order = [ONE, TWO] if timers.bucket_of(at) <= timers.bucket_of(other) else [TWO, ONE]
+    return every(fired + later == in_order, not empty.buckets, empty.wake_ms is None)
+
+
+@proof(
+    "I-TIMER",
+    about=timers.due,
+    through=(timers.put,),
+    scope=TWO_TIMERS,
+    sabotage=("min(buckets, default=NEVER)", "wheel.soonest"),
+)
+def a_wake_up_is_never_too_late_and_never_repeated(given: Given) -> bool:
+    """The instant a wheel asks to be woken at is not after any bucket in it, and a step then moves it on."""
+    wheel, at, other = _wheel(given)
+    wake = wheel.wake_ms
+    assert wake is not None
+    rest, fired = given.call(timers.due, wheel, wake)
+    first = min(timers.bucket_of(at), timers.bucket_of(other)) * timers.BUCKET_MS
+    return every(wake <= first, rest.wake_ms is None or rest.wake_ms > wake, len(fired) > 0)
+
+
+@proof(
+    "I-TIMER",
+    about=timers.drop,
+    through=(timers.put, timers.due),
+    scope=TWO_TIMERS,
+    sabotage=(
+        "buckets = wheel.buckets.set(bucket, rest) if rest else wheel.buckets.delete(bucket)",
+        "buckets = wheel.buckets.delete(bucket)",
+    ),
+)
+def a_cleared_timer_never_fires_and_the_other_does(given: Given) -> bool:
+    """A timer that was cleared is gone, whatever shares its bucket stays, and a wheel without any asks for nothing."""
+    wheel, at, other = _wheel(given)
+    now = given.integer("now")
+    left = given.call(timers.drop, wheel, at, ONE)
+    _, fired = given.call(timers.due, left, now)
+    none = given.call(timers.drop, left, other, TWO)
+    unknown = given.call(timers.drop, left, at, ONE)
+    return every(
+        ONE not in fired,
+        implies(now >= other + timers.BUCKET_MS, TWO in fired),
+        implies(TWO in fired, now >= other),
+        negated(TWO in fired) if now < other else True,
+        none.wake_ms is None,
+        unknown is left,
+    )
