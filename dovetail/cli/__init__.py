@@ -1,0 +1,38 @@
+"""The `dovetail` command: one module for each family of commands.
+
+Promises  errors say what to do next and end with a code of `runtime.exits`; what prints takes `--json`.
+Never     imports what a command does not need: modules here are light, heavy imports are inside the commands.
+"""
+
+from typing import Annotated
+
+import typer
+
+from dovetail import __version__
+from dovetail.cli import messages, serve, topic
+
+app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.command("serve")(serve.serve)
+app.command("publish")(messages.publish)
+app.command("consume")(messages.consume)
+app.add_typer(topic.app, name="topic")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dovetail {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dovetail(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """The message broker you can replay."""
+
+
+def main() -> None:
+    """The console script's entry."""
+    app()
