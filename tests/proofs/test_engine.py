@@ -153,7 +153,7 @@ def test_a_claim_about_no_inputs_at_all_is_vacuous() -> None:
     def claim(given: Given) -> bool:
         x = given.integer("x", 5)
         given.assume(x < 5)
-        return given.call(abs, x) == 0
+        return given.call(_count_down, x) == 0
 
     assert prove(claim).verdict is Verdict.VACUOUS
 
@@ -176,6 +176,10 @@ def test_too_many_paths_are_refused() -> None:
 
     assert prove(bits, paths_max=100).verdict is Verdict.REFUSED
     assert prove(bits, paths_max=256).verdict is Verdict.PROVED
+
+
+def _unchanged(x: int) -> int:
+    return x + 0
 
 
 def _count_down(x: int) -> int:
@@ -275,7 +279,9 @@ def test_what_can_not_be_treated_exactly_is_refused(function: Callable[[int], ob
 def test_code_that_tells_symbolic_from_plain_numbers_proves_nothing(
     function: Callable[[int], int], claimed: int
 ) -> None:
-    assert prove(lambda given: given.call(function, given.integer("x", 1000)) == claimed).verdict is not Verdict.PROVED
+    assert (
+        prove(lambda given: given.call(function, given.integer("x", 0, 100)) == claimed).verdict is not Verdict.PROVED
+    )
 
 
 def test_a_symbolic_value_is_of_no_use_after_its_proof() -> None:
@@ -283,7 +289,7 @@ def test_a_symbolic_value_is_of_no_use_after_its_proof() -> None:
 
     def claim(given: Given) -> bool:
         leaked.append(given.integer("x"))
-        return given.call(lambda x: x == x + 0, leaked[-1])
+        return given.call(_unchanged, leaked[-1]) == leaked[-1]
 
     assert prove(claim).verdict is Verdict.PROVED
     with pytest.raises(Refusal):
