@@ -11,6 +11,7 @@ from dovetail.runtime.client.client import Client, Partition, Topic, connect
 from dovetail.runtime.client.errors import BrokerError, Disconnected, DovetailError, Refused, TimedOut
 from dovetail.runtime.client.message import Message
 from dovetail.runtime.client.producer import Producer, Receipt
+from dovetail.runtime.client.reading import Fetched
 from dovetail.runtime.client.subscription import Subscription
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Client",
     "Disconnected",
     "DovetailError",
+    "Fetched",
     "Message",
     "NackReason",
     "Outcome",

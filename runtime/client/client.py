@@ -14,22 +14,28 @@ import os
 import random
 import secrets
 import socket
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
 from dovetail.core import names
-from dovetail.core.codes import Status
+from dovetail.core.codes import Status, Whence
 from dovetail.core.wire import (
     Answer,
+    Commit,
     Error,
+    Fetch,
+    FetchAnswer,
     Metadata,
     MetadataAnswer,
     PlainAnswer,
     Refusal,
     Request,
+    Seek,
+    SeekAnswer,
     Subscribe,
     SubscribeAnswer,
     TopicMetadata,
@@ -37,7 +43,7 @@ from dovetail.core.wire import (
 )
 from dovetail.runtime.client import address
 from dovetail.runtime.client.backoff import Backoff
-from dovetail.runtime.client.durations import Duration, seconds
+from dovetail.runtime.client.durations import Duration, milliseconds, seconds
 from dovetail.runtime.client.errors import (
     BrokerError,
     Disconnected,
@@ -51,6 +57,7 @@ from dovetail.runtime.client.exchange import Lost, Reply
 from dovetail.runtime.client.link import Link, resolve
 from dovetail.runtime.client.partitioning import PartitionerName
 from dovetail.runtime.client.producer import AcksName, CompressionName, Headers, Priority, Producer, Receipt, Value
+from dovetail.runtime.client.reading import Fetched, fetched
 from dovetail.runtime.client.subscription import Subscription
 
 log = logging.getLogger("dovetail.client")
@@ -292,7 +299,8 @@ class Client:
         """The messages of all topics that match: `async for message in dv.subscribe("orders.*", group="billing")`.
 
         The request leaves at once, so what this client publishes next arrives; for what others publish
-        `async with` the subscription, or await its `ready()`.
+        `async with` the subscription, or await its `ready()`. A lost connection is made again and the subscription
+        with it: a group goes on where it was; without a group, what is published in between is missed.
 
         pattern       a topic, or a pattern: `*` is one level, `#` at the end any number
         group         share the messages with the other members, each to one; default "": a copy of every message
@@ -314,6 +322,51 @@ class Client:
         """The topics that match, sorted by name, with their partitions; default all."""
         answer = await self.call(Metadata(names.pattern(pattern)), MetadataAnswer, timeout=timeout)
         return sorted((_topic(each) for each in answer.topics), key=lambda topic: topic.name)
+
+    async def fetch(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        offset: int = 0,
+        bytes_max: int = 1024 * 1024,
+        wait: Duration = 0,
+        timeout: Duration | None = None,
+    ) -> Fetched:
+        """Read a partition from an offset on, without a group: nothing is leased, nothing is settled.
+
+        offset     where to begin; default 0, which is the oldest kept
+        bytes_max  about how much at a time; default 1 MiB; at least one batch comes if there is one
+        wait       if there is nothing yet, wait that long for it; default 0: not at all
+        timeout    for the answer beyond `wait`; default the client's
+        """
+        wait_ms = milliseconds(wait)
+        limit = (self._timeout if timeout is None else seconds(timeout)) + wait_ms / 1000
+        name = names.topic_name(topic)
+        request = Fetch(name, partition, offset, bytes_max, wait_ms)
+        return fetched(request, await self.call(request, FetchAnswer, timeout=limit))
+
+    async def seek(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: int | datetime | Literal["earliest", "latest"],
+        partition: int = 0,
+        timeout: Duration | None = None,
+    ) -> int:
+        """Have a group go on elsewhere in a partition: at an offset, at the first message that arrived at a time or
+        later, at the earliest, or behind the latest. Gives the offset."""
+        whence, value = _whence(to)
+        request = Seek(group, names.topic_name(topic), partition, whence, value)
+        return (await self.call(request, SeekAnswer, timeout=timeout)).offset
+
+    async def commit(
+        self, group: str, topic: str, offset: int, *, partition: int = 0, timeout: Duration | None = None
+    ) -> None:
+        """Settle everything of a partition below `offset` for a group."""
+        request = Commit(group, names.topic_name(topic), partition, offset)
+        await self.call(request, PlainAnswer, timeout=timeout)
 
     async def partition_count(self, topic: str) -> int:
         """How many partitions a topic has. One that does not exist is created, as its first message would do."""
@@ -350,6 +403,10 @@ class Client:
                             raise AssertionError(f"{reply} does not answer {type(request).__name__}")
         except TimeoutError:
             raise last or self._out_of_time(request, limit) from None
+
+    def forget_partition_count(self, topic: str) -> None:
+        """Ask for it anew when it is needed next: part of what a `Producer` asks of its home."""
+        self._counts.pop(topic, None)
 
     def leaving(self, link: Link) -> None:
         """The broker stops: part of what a `Link` asks of its owner."""
@@ -500,6 +557,19 @@ class Client:
             raise ValueError("the client is not open: use `async with connect(…) as dv:`")
         if self._failure is not None:
             raise self._failure
+
+
+def _whence(to: int | datetime | Literal["earliest", "latest"]) -> tuple[Whence, int]:
+    match to:
+        case "earliest":
+            return Whence.EARLIEST, 0
+        case "latest":
+            return Whence.LATEST, 0
+        case datetime():
+            return Whence.TIME, int(to.timestamp() * 1000)
+        case int():
+            return Whence.OFFSET, to
+    raise ValueError(f"to={to!r}: seek to an offset, a datetime, 'earliest' or 'latest'")
 
 
 def _topic(found: TopicMetadata) -> Topic:

@@ -83,7 +83,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._reason = ""
-        self._timers: list[asyncio.TimerHandle] = []
+        self._beat_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
         self._spoke = False
         self._heard_at = self._loop.time()
         self._silence_max = 0.0
@@ -203,8 +204,9 @@ class Link(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.usable = False
         self._reason = self._reason or (str(error) if error else "the broker closed the connection")
-        for timer in self._timers:
-            timer.cancel()
+        for timer in (self._beat_timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
         self._ended.set_result(None)
         for gathered in self._gatherer.take():
             self._settled(gathered, Lost(self._reason))
@@ -279,7 +281,7 @@ class Link(asyncio.Protocol):
 
     def _beat_after(self, seconds: float) -> None:
         if seconds > 0 and not self._ended.done():
-            self._timers = [self._loop.call_later(seconds, self._beat, seconds)]
+            self._beat_timer = self._loop.call_later(seconds, self._beat, seconds)
 
     def _beat(self, seconds: float) -> None:
         silence = self._loop.time() - self._heard_at
@@ -292,7 +294,9 @@ class Link(asyncio.Protocol):
         self._beat_after(seconds)
 
     def _close_within(self, seconds: float) -> None:
-        self._timers.append(self._loop.call_later(seconds, self.abort, "the broker did not close the connection"))
+        if self._close_timer is None:
+            why = "the broker did not close the connection"
+            self._close_timer = self._loop.call_later(seconds, self.abort, why)
 
 
 def resolve(future: asyncio.Future[Reply], reply: Reply) -> None:

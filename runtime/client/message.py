@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NoReturn, Protocol, TypeAlias
 
 from dovetail.core.batch import Record, RecordHeaders
 from dovetail.core.codes import NackReason, Outcome, SettleAction, Wait
@@ -47,6 +47,21 @@ class Settler(Protocol):
         ...
 
 
+class NoLease:
+    """The settler of messages that were read, not delivered: there is nothing to settle."""
+
+    in_hand = 0
+
+    def ack(self, lease: int, offset: int) -> NoReturn:
+        self.settle(SettleItem(lease, SettleAction.ACK, offset, offset))
+
+    def settle(self, item: SettleItem) -> NoReturn:
+        raise ValueError(f"offset {item.first} was read without a lease: there is nothing to settle")
+
+    async def settled(self, item: SettleItem, wait: int) -> NoReturn:
+        self.settle(item)
+
+
 class Delivery:
     """What the messages of one DELIVER have in common."""
 
@@ -74,7 +89,7 @@ class Message:
         self.value: bytes = record.value or b""
         """The content; a record without any has empty bytes."""
         self.settled: bool = delivery.lease == 0
-        """Whether it was acknowledged, given back or rejected, by you or (with auto_ack) by being sent."""
+        """Whether it was acknowledged, given back or rejected; what came without a lease is settled from the start."""
 
     @property
     def topic(self) -> str:
@@ -141,7 +156,7 @@ class Message:
         """It is done with. By default this returns at once and the acknowledgment leaves with all others of the
         tick, which is what makes consuming fast; should it get lost, the message is delivered again. With `wait`
         "applied" or "durable" it returns when the broker has said so, or raises `Refused` where the lease was lost.
-        Of a message that auto_ack settled when it was sent there is nothing left to say: then this does nothing.
+        A message that came without a lease, read or sent with auto_ack, has nothing to settle: this does nothing.
         """
         lease = self._delivery.lease
         if lease == 0:
@@ -218,8 +233,8 @@ class Message:
 
     async def _settle(self, item: SettleItem, wait: WaitFor) -> Outcome | None:
         if self.settled:
-            how = "sent with auto_ack, which settles it" if self._delivery.lease == 0 else "settled already"
-            raise ValueError(f"message {self.id} was {how}: settle each message once")
+            how = "came without a lease" if self._delivery.lease == 0 else "was settled already"
+            raise ValueError(f"message {self.id} {how}: settle each message that was leased to you, once")
         if wait not in _WAITS:
             raise ValueError(f"wait={wait!r} is not known: use one of {', '.join(_WAITS)}")
         self.settled = True

@@ -90,6 +90,8 @@ class Home(Protocol):
 
     async def partition_count(self, topic: str) -> int: ...
 
+    def forget_partition_count(self, topic: str) -> None: ...
+
     def producer_closed(self, producer: Producer) -> None: ...
 
 
@@ -307,6 +309,8 @@ class Producer:
                 wait = reply.retry_after_ms / 1000 * (1 + random.random() / 5)
                 self._loop.call_later(wait, self._unblock, each.route)
             case Refusal():
+                # The topic may have been made anew, with other partitions than a key was placed by.
+                self._home.forget_partition_count(each.route.topic)
                 self._fail(each, refused(reply))
             case Error():
                 self._fail(each, broker_error(reply))

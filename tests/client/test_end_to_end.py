@@ -192,6 +192,39 @@ async def test_topics_are_listed_with_what_they_hold(tmp_path: Path) -> None:
     assert [(each.partition, each.start, each.end) for each in found[0].partitions] == [(0, 0, 1), (1, 0, 2)]
 
 
+async def test_a_partition_is_read_without_a_group_from_any_offset_on(tmp_path: Path) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
+        async with dv.producer("logs", batch_bytes=200) as producer:
+            for n in range(100):
+                await producer.send(f"line {n}")
+        texts: list[str] = []
+        offset = 7
+        while (page := await dv.fetch("logs", offset=offset, bytes_max=500)).messages:
+            texts += [message.text for message in page.messages]
+            offset = page.next_offset
+        assert texts == [f"line {n}" for n in range(7, 100)]
+        assert (page.start, page.end, page.next_offset) == (0, 100, 100)
+        waiting = asyncio.create_task(dv.fetch("logs", offset=100, wait="30s"))
+        await dv.publish("logs", "the next")
+        assert [message.text for message in (await waiting).messages] == ["the next"]
+
+
+async def test_a_group_goes_on_where_it_was_told_to(tmp_path: Path) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
+        receipts = [await dv.publish("jobs", f"{n}") for n in range(5)]
+        async with dv.subscribe("jobs", group="workers") as jobs:
+            await received(jobs, 5)
+        assert await dv.seek("workers", "jobs", to=3) == 3
+        async with dv.subscribe("jobs", group="workers") as jobs:
+            assert [message.text for message in await received(jobs, 2)] == ["3", "4"]
+        assert await dv.seek("workers", "jobs", to="earliest") == 0
+        assert await dv.seek("workers", "jobs", to="latest") == 5
+        assert await dv.seek("workers", "jobs", to=receipts[0].timestamp) == 0
+        await dv.commit("workers", "jobs", 4)
+        async with dv.subscribe("jobs", group="workers") as jobs:
+            assert [message.text for message in await received(jobs, 1)] == ["4"]
+
+
 async def test_a_client_outlives_a_broker_that_is_stopped_and_started(tmp_path: Path) -> None:
     async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
         jobs = dv.subscribe("jobs", group="workers")
