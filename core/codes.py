@@ -52,6 +52,17 @@ class Acks(IntEnum):
     ALL = 2
 
 
+class Priority(IntEnum):
+    """A message's lane in a topic that has them; 0 leaves it to the broker, which takes it as normal."""
+
+    DEFAULT = 0
+    CRITICAL = 1
+    HIGH = 2
+    NORMAL = 3
+    LOW = 4
+    BACKGROUND = 5
+
+
 class Wait(IntEnum):
     """What the answer to a settle waits for."""
 

@@ -24,7 +24,7 @@ VERSION: Final = 1
 FRAME_HEADER_BYTES: Final = 44
 FRAME_BODY_BYTES_MAX: Final = 2**32 - 1
 ENTRY_VERSION: Final = 1
-ENTRY_HEADER_BYTES: Final = 52
+ENTRY_HEADER_BYTES: Final = 64
 BATCH_HEADER_BYTES: Final = 61
 SEGMENT_MAGIC: Final = b"DVTJ"
 SEGMENT_VERSION: Final = 1
@@ -38,8 +38,8 @@ _FRAME_CHECKED: Final = Layout(">4sBBHIQQQI")
 _CRC: Final = Layout(">I")
 _ITEM: Final = Layout(">BI")
 _MARK: Final = Layout(">BIQ")
-_ENTRY: Final = Layout(">BBHIQIQQQII")
-_ENTRY_CHECKED: Final = Layout(">BBHIQIQQQI")
+_ENTRY: Final = Layout(">BBHIQIQQQIQII")
+_ENTRY_CHECKED: Final = Layout(">BBHIQIQQQIQI")
 _ENTRY_MARK: Final = Layout(">HI")
 _ENTRY_MARK_AT: Final = 2
 _BATCH_PREFIX: Final = Layout(">qiibI")
@@ -170,6 +170,8 @@ def encode_entry(record: BatchAppended, batch: bytes) -> Entry:
         record.arrival_ms,
         record.deliver_at_ms,
         record.expires_at_ms,
+        record.other_log,
+        record.other_base,
         len(batch),
     )
     crc = crc32c(batch[:_BATCH_UNCOVERED_BYTES], crc32c(checked))
@@ -192,7 +194,8 @@ def entry_at(buffer: Buffer, at: int, *, verify: bool = True) -> Entry:
     if len(buffer) - at < ENTRY_HEADER_BYTES:
         raise Short("the entry's header is cut short", ENTRY_HEADER_BYTES)
     fields = _ENTRY.unpack_from(buffer, at)
-    version, flags, reserved, log, base, count, arrival, deliver_at, expires_at, length, crc = fields
+    version, flags, reserved, log, base, count, arrival, deliver_at, expires_at, *rest = fields
+    other_log, other_base, length, crc = rest
     body = at + ENTRY_HEADER_BYTES
     if verify:
         if len(buffer) < body + _BATCH_UNCOVERED_BYTES:
@@ -224,6 +227,8 @@ def entry_at(buffer: Buffer, at: int, *, verify: bool = True) -> Entry:
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         handle=0,
+        other_log=other_log,
+        other_base=other_base,
     )
     return Entry(record, bytes(memoryview(buffer)[at:body]), batch)
 

@@ -100,6 +100,10 @@ class BatchAppended(Record, frozen=True, tag=5):
     producer_epoch: int
     base_sequence: int
     handle: int
+    other_log: int = 0
+    """For a delayed batch where it goes when it is due; for one that was moved the log it waited in; else 0."""
+    other_base: int = 0
+    """For a batch that was moved its base offset in the log it waited in."""
 
 
 class LogTrimmed(Record, frozen=True, tag=6):

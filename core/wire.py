@@ -18,6 +18,7 @@ from msgspec import Struct
 from dovetail.core.codes import Acks as Acks
 from dovetail.core.codes import NackReason as NackReason
 from dovetail.core.codes import Outcome as Outcome
+from dovetail.core.codes import Priority as Priority
 from dovetail.core.codes import SettleAction as SettleAction
 from dovetail.core.codes import Status as Status
 from dovetail.core.codes import Wait as Wait
@@ -35,7 +36,7 @@ _U32: Final = Layout(">I")
 _U64: Final = Layout(">Q")
 _I32: Final = Layout(">i")
 _PUBLISH_TAIL: Final = Layout(">IB")
-_PRODUCE_MIDDLE: Final = Layout(">iBQQI")
+_PRODUCE_MIDDLE: Final = Layout(">iBBQQI")
 _PRODUCE_ANSWER: Final = Layout(">BiQQ")
 _DELIVER_MIDDLE: Final = Layout(">iBQHQH")
 _RANGE: Final = Layout(">QQ")
@@ -188,7 +189,9 @@ class Hello(Struct, frozen=True, gc=False):
 
 class Produce(Struct, frozen=True, gc=False):
     TYPE: ClassVar = FrameType.PRODUCE
-    LAYOUT: ClassVar = "str topic · i32 partition · u8 acks · u64 delay_ms · u64 ttl_ms · u32 length + batch"
+    LAYOUT: ClassVar = (
+        "str topic · i32 partition · u8 acks · u8 priority · u64 delay_ms · u64 ttl_ms · u32 length + batch"
+    )
 
     topic: str
     partition: int  # -1: the broker chooses
@@ -196,13 +199,15 @@ class Produce(Struct, frozen=True, gc=False):
     delay_ms: int
     ttl_ms: int
     batch: bytes
+    priority: int = 0
 
     def encode(self) -> bytes:
         return self.encode_head(len(self.batch)) + self.batch
 
     def encode_head(self, batch_bytes: int) -> bytes:
         """All but the batch itself, which may then be written from its own buffer."""
-        middle = _PRODUCE_MIDDLE.pack(self.partition, self.acks, self.delay_ms, self.ttl_ms, batch_bytes)
+        fields = (self.partition, self.acks, self.priority, self.delay_ms, self.ttl_ms, batch_bytes)
+        middle = _PRODUCE_MIDDLE.pack(*fields)
         return _text(self.topic) + middle
 
 
@@ -794,15 +799,17 @@ def decode_produce(payload: bytes) -> Produce:
         (size,) = _U16.unpack_from(payload)
         at = 2 + size
         topic = payload[2:at].decode()
-        partition, acks, delay_ms, ttl_ms, size = _PRODUCE_MIDDLE.unpack_from(payload, at)
+        partition, acks, priority, delay_ms, ttl_ms, size = _PRODUCE_MIDDLE.unpack_from(payload, at)
     except (StructError, UnicodeDecodeError) as error:
         raise _unreadable("PRODUCE", Produce.LAYOUT, payload, error) from None
-    at += 25
+    at += _PRODUCE_MIDDLE.size
     if at + size != len(payload):
         raise _wrong_size("PRODUCE", Produce.LAYOUT, payload, at + size)
     if acks > 2:
         _chosen("PRODUCE", Acks, "acks", acks)
-    return Produce(topic, partition, acks, delay_ms, ttl_ms, payload[at:])
+    if priority > 5:
+        _chosen("PRODUCE", Priority, "priority", priority)
+    return Produce(topic, partition, acks, delay_ms, ttl_ms, payload[at:], priority)
 
 
 def decode_settle(payload: bytes) -> Settle:
