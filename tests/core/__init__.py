@@ -1,0 +1,1 @@
+"""Tests of the core: by claim, by model, by planted bug."""

@@ -1,0 +1,361 @@
+"""What may happen to a broker, as small actions on a `World`; who picks decides how: Hypothesis, or a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from dovetail.core.codes import Acks, SettleAction, Whence
+from dovetail.core.ids import ordered
+from dovetail.core.inputs import (
+    AnyInput,
+    Ask,
+    Commit,
+    CreateTopic,
+    DeleteTopic,
+    Fetch,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListTopics,
+    Publish,
+    Seek,
+    Seen,
+    SessionClosed,
+    SetCredit,
+    Settle,
+    SettleItem,
+    Subscribe,
+    Unsubscribe,
+)
+from dovetail.core.records import EntryFlag, SyncPolicy, TopicConfig
+from dovetail.core.state import Settings
+from tests.core.world import World
+
+T = TypeVar("T")
+
+SETTINGS = Settings(max_inflight=5, partitions=1, topics_max=9, patterns_max=5, session_timeout_ms=20_000)
+TOPICS = ("a", "a.b", "a/c", "b")
+PATTERNS = ("a", "a.b", "a.*", "#", "a.#", "*.dlq", "a.b.dlq", "b")
+GROUPS = ("g", "h")
+MEMBERS = ("m", "n", "o")
+SESSIONS_MAX = 6
+
+
+class Pick(Protocol):
+    """Who decides what happens next."""
+
+    def integer(self, low: int, high: int) -> int:
+        """A number in `low..high`."""
+
+    def choice(self, options: Sequence[T]) -> T:
+        """One of `options`."""
+
+
+class Seeded:
+    """Picks by a seed: quick, and the same every time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+    def choice(self, options: Sequence[T]) -> T:
+        return self._random.choice(options)
+
+
+def _sessions(world: World) -> list[int]:
+    return [number for number, _ in ordered(world.state.live.sessions)]
+
+
+def _session(world: World, pick: Pick) -> int:
+    return pick.choice(_sessions(world)) if len(world.state.live.sessions) else world.session()
+
+
+def _ask(world: World, session: int, request: AnyInput) -> None:
+    """As a shell does: any frame is a sign of life too."""
+    world.step(Seen(session), request)
+
+
+def open_session(world: World, pick: Pick) -> None:
+    if len(world.state.live.sessions) < SESSIONS_MAX:
+        world.session(pick.choice(("c", "d")))
+
+
+def close_session(world: World, pick: Pick) -> None:
+    world.step(SessionClosed(_session(world, pick)))
+
+
+def publish(world: World, pick: Pick) -> None:
+    session, count = _session(world, pick), pick.integer(1, 6)
+    request = world.request()
+    topic, partition = pick.choice((*TOPICS, "a..b")), pick.choice((-1, -1, -1, 0, 1))
+    acks = pick.choice((Acks.STORED, Acks.STORED, Acks.NONE))
+    flags = pick.choice((0, 0, 0, EntryFlag.NO_ACK))
+    ttl_ms = pick.choice((0, 0, 0, 1_500))
+    asks = (Ask(session, request, 0, count),)
+    _ask(world, session, Publish(topic, partition, request, count, 100 * count, asks, acks, 0, ttl_ms, flags))
+
+
+def publish_stored(world: World, pick: Pick) -> None:
+    publish(world, pick)
+    if world.together is None:
+        world.store()
+
+
+def subscribe(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    pattern, group = pick.choice((*PATTERNS, "a.#.b")), pick.choice(("", *GROUPS, *GROUPS, " g"))
+    request = Subscribe(session, world.request(), pattern, group, pick.integer(0, 4), pick.integer(0, 3) == 0)
+    _ask(world, session, request)
+
+
+def unsubscribe(world: World, pick: Pick) -> None:
+    session, number = _subscription(world, pick)
+    _ask(world, session, Unsubscribe(session, world.request(), number))
+
+
+def credit(world: World, pick: Pick) -> None:
+    session, number = _subscription(world, pick)
+    _ask(world, session, SetCredit(session, world.request(), number, pick.integer(0, 6)))
+
+
+def _subscription(world: World, pick: Pick) -> tuple[int, int]:
+    """Mostly one's own."""
+    known = ordered(world.state.live.subscriptions)
+    if not known:
+        return _session(world, pick), 1
+    number, subscription = pick.choice(known)
+    return (subscription.session if pick.integer(0, 9) else _session(world, pick)), number
+
+
+def join(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    group, member = pick.choice(GROUPS), pick.choice((*MEMBERS, ""))
+    strategy = pick.choice(("", "", "round-robin", "best"))
+    _ask(world, session, JoinGroup(session, world.request(), group, member, strategy))
+
+
+def leave(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    members = world.state.live.sessions[session].members
+    member = pick.choice(members).name if members else "m"
+    _ask(world, session, LeaveGroup(session, world.request(), pick.choice(GROUPS), member))
+
+
+def heartbeat(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    _ask(world, session, Heartbeat(session, world.request(), pick.choice(("", *MEMBERS))))
+
+
+def settle(world: World, pick: Pick) -> None:
+    """Ack, nack, reject or extend: parts of leases mostly, sometimes what is held by nobody or by another."""
+    leases = ordered(world.state.live.leases)
+    if not leases:
+        return
+    _, lease = pick.choice(leases)
+    session = world.state.live.subscriptions[lease.subscription].session
+    items = []
+    for _ in range(pick.integer(1, 2)):
+        first, last = pick.choice(lease.ranges)
+        first = pick.integer(first, last)
+        last = pick.integer(first, last + (pick.integer(0, 9) == 0))
+        action = pick.choice((*SettleAction, SettleAction.ACK, SettleAction.NACK, SettleAction.NACK, 9))
+        delay_ms = pick.choice((0, 0, 500)) if action == SettleAction.NACK else pick.choice((0, 40_000))
+        items.append(SettleItem(lease.id, action, first, last, pick.integer(0, 4), delay_ms))
+    if pick.integer(0, 9) == 0:
+        session = _session(world, pick)
+    _ask(world, session, Settle(session, world.request(), tuple(items), pick.integer(0, 3) == 0))
+
+
+def settle_everything(world: World, pick: Pick) -> None:
+    """One session acks or nacks all it holds."""
+    session, action = _session(world, pick), pick.choice((SettleAction.ACK, SettleAction.NACK))
+    items = tuple(
+        SettleItem(number, action, first, last)
+        for number, lease in ordered(world.state.live.leases)
+        if world.state.live.subscriptions[lease.subscription].session == session
+        for first, last in lease.ranges
+    )
+    _ask(world, session, Settle(session, world.request(), items))
+
+
+def pass_a_moment(world: World, pick: Pick) -> None:
+    world.pass_time(pick.choice((7, 500, 1_300, 3_000)))
+
+
+def pass_a_lease(world: World, pick: Pick) -> None:
+    """Long enough for leases to run out; sessions that give signs of life live on."""
+    for _ in range(2):
+        world.pass_time(pick.choice((15_000, 16_000)))
+        for session in _sessions(world):
+            if pick.integer(0, 7):
+                world.step(Seen(session))
+
+
+def commit(world: World, pick: Pick) -> None:
+    session, (topic, partition) = _session(world, pick), _log(world, pick)
+    offset = pick.integer(0, _end(world, topic, partition) + 1)
+    _ask(world, session, Commit(session, world.request(), pick.choice(GROUPS), topic, partition, offset))
+
+
+def seek(world: World, pick: Pick) -> None:
+    session, (topic, partition) = _session(world, pick), _log(world, pick)
+    offset = pick.integer(0, _end(world, topic, partition) + 1)
+    whence = pick.choice((Whence.OFFSET, Whence.OFFSET, Whence.EARLIEST, Whence.LATEST, Whence.TIME))
+    _ask(world, session, Seek(session, world.request(), pick.choice(GROUPS), topic, partition, whence, offset))
+
+
+def _log(world: World, pick: Pick) -> tuple[str, int]:
+    known = [world.logs[number] for number, _ in ordered(world.state.durable.logs)]
+    return pick.choice(known) if known and pick.integer(0, 9) else (pick.choice(TOPICS), pick.integer(0, 2))
+
+
+def _end(world: World, topic: str, partition: int) -> int:
+    logs = ordered(world.state.durable.logs)
+    return max((log.end for number, log in logs if world.logs[number] == (topic, partition)), default=0)
+
+
+def fetch(world: World, pick: Pick) -> None:
+    session, (topic, partition) = _session(world, pick), _log(world, pick)
+    offset = pick.integer(0, _end(world, topic, partition) + 1)
+    wait_ms = pick.choice((0, 500))
+    _ask(world, session, Fetch(session, world.request(), topic, partition, offset, 1_000, wait_ms))
+
+
+def list_topics(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    _ask(world, session, ListTopics(session, world.request(), pick.choice(("", *PATTERNS))))
+
+
+def create_topic(world: World, pick: Pick) -> None:
+    session = _session(world, pick)
+    sync = pick.choice((SyncPolicy.ALWAYS, SyncPolicy.OS))
+    config = TopicConfig(
+        lease_ms=pick.choice((30_000, 5_000)),
+        lease_max_ms=40_000,
+        max_retries=pick.integer(0, 3),
+        sync=sync,
+        ttl_ms=pick.choice((0, 0, 60_000)),
+        dead_letters=pick.integer(0, 3) > 0,
+    )
+    topic = pick.choice((*TOPICS, "a b"))
+    _ask(world, session, CreateTopic(session, world.request(), topic, pick.integer(0, 3), 0, config))
+
+
+def delete_topic(world: World, pick: Pick) -> None:
+    session, (topic, _) = _session(world, pick), _log(world, pick)
+    _ask(world, session, DeleteTopic(session, world.request(), topic, pick.integer(0, 1) == 1))
+
+
+def store(world: World, pick: Pick) -> None:
+    """Durability arrives late and in steps."""
+    if world.together is None:
+        world.store(pick.integer(world.stored_lsn, world.frames[-1][0]))
+
+
+def store_all(world: World, pick: Pick) -> None:
+    if world.together is None:
+        world.store()
+
+
+def write(world: World, pick: Pick) -> None:
+    if world.together is None:
+        world.write(pick.integer(world.written_lsn, world.frames[-1][0]))
+
+
+def answer(world: World, pick: Pick) -> None:
+    """The store or the network gets something done, in any order."""
+    if world.reads:
+        world.answer_read(pick.integer(0, len(world.reads) - 1))
+    if world.copies:
+        world.answer_copy(pick.integer(0, len(world.copies) - 1))
+    if world.finds:
+        world.answer_find(pick.integer(0, 9))
+    if world.unsent:
+        world.report_sent(pick.integer(0, len(world.unsent) - 1))
+
+
+def trim(world: World, pick: Pick) -> None:
+    logs = ordered(world.state.durable.logs)
+    if logs and world.together is None:
+        number, log = pick.choice(logs)
+        world.trim(number, pick.integer(0, log.end))
+
+
+def crash(world: World, pick: Pick) -> None:
+    """The frames that were stored survive, and some of those that were not."""
+    if world.together is None:
+        world.crash(pick.integer(world.stored_lsn, world.frames[-1][0]), pick.choice((0, 777)))
+
+
+Action = Callable[[World, Pick], None]
+
+ACTIONS: tuple[tuple[int, Action], ...] = (
+    (2, open_session),
+    (1, close_session),
+    (4, publish),
+    (5, publish_stored),
+    (6, subscribe),
+    (1, unsubscribe),
+    (1, credit),
+    (2, join),
+    (1, leave),
+    (1, heartbeat),
+    (8, settle),
+    (2, settle_everything),
+    (4, pass_a_moment),
+    (2, pass_a_lease),
+    (1, commit),
+    (2, seek),
+    (1, fetch),
+    (1, list_topics),
+    (2, create_topic),
+    (1, delete_topic),
+    (2, store),
+    (4, store_all),
+    (1, write),
+    (5, answer),
+    (1, trim),
+    (2, crash),
+)
+"""Each action with its weight."""
+
+
+def run(seed: int, count: int) -> World:
+    """`count` actions on a new world, as `seed` picks them; then it heals."""
+    pick, world = Seeded(seed), World(SETTINGS)
+    actions = [action for weight, action in ACTIONS for _ in range(weight)]
+    for _ in range(count):
+        if pick.integer(0, 9) == 0:
+            several(world, pick, [pick.choice(REQUESTS) for _ in range(pick.integer(2, 4))])
+        else:
+            pick.choice(actions)(world, pick)
+    world.heal()
+    return world
+
+
+REQUESTS: tuple[Action, ...] = (
+    publish,
+    subscribe,
+    unsubscribe,
+    join,
+    leave,
+    settle,
+    credit,
+    commit,
+    seek,
+    delete_topic,
+)
+
+
+def several(world: World, pick: Pick, actions: Sequence[Action]) -> None:
+    """Several requests that arrive in one tick and so are one step."""
+    if not len(world.state.live.sessions):
+        world.session()
+    world.begin_tick()
+    for action in actions:
+        action(world, pick)
+    world.end_tick()
