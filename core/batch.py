@@ -5,7 +5,7 @@ Promises  a batch that `check_produced` accepted can be parsed; no reader here a
 Never     changes records: only base offset and leader epoch, which lie outside the CRC, are ever patched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from struct import Struct as Layout
 from typing import Final, TypeAlias
 
@@ -536,6 +536,22 @@ def trim(data: bytes, first: int, last: int) -> bytes:
             stop = at
             count += 1
     return _assemble(replace(header, record_count=count), memoryview(data)[begin:stop])
+
+
+def select(
+    data: bytes, keep: Container[int], *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD
+) -> bytes:
+    """The batch with only its records at the offsets in `keep`; its own offsets, times and codec stay."""
+    header = _read_whole(data)
+    section, at = _decoded(data, header, decoded_bytes_max, codecs)
+    kept: list[bytes] = []
+    for _ in range(header.record_count):
+        before = at
+        start, at = _record_bounds(section, at, len(section))
+        if header.base_offset + _offset_delta(section, start) in keep:
+            kept.append(section[before:at])
+    packed = compress(codecs, Compression(header.compression), b"".join(kept)) if kept else b""
+    return _assemble(replace(header, record_count=len(kept)), packed)
 
 
 def _offset_delta(section: bytes, start: int) -> int:

@@ -385,7 +385,8 @@ def fail(kind: Kind, when: Callable[[Op], bool], times: int = 1) -> Callable[[Op
             return None
         left -= 1
         path = getattr(op, "path", "")
-        failure = SyncFailed if isinstance(op, Sync | SyncDir) and kind is Kind.IO else DiskError
+        is_final = isinstance(op, Sync | SyncDir) and kind in (Kind.IO, Kind.FULL)
+        failure = SyncFailed if is_final else DiskError
         return failure(kind, path, f"injected: {kind}")
 
     return fault

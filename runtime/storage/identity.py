@@ -33,10 +33,10 @@ def new_identity(salt: int, created_ms: int) -> Identity:
     return Identity(broker_id, created_ms, salt)
 
 
-def encode(identity: Identity) -> bytes:
+def encode(identity: Identity, version: int = FORMAT) -> bytes:
     """The file's text."""
     fields: dict[str, object] = {
-        "format": FORMAT,
+        "format": version,
         "id": identity.broker_id,
         "created_ms": identity.created_ms,
         "salt": f"{identity.salt:016x}",

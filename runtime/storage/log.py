@@ -29,9 +29,10 @@ from dovetail.runtime.storage.disk import (
     parent,
     read_all,
     remove_file,
+    replace_file,
 )
 from dovetail.runtime.storage.index import Index, Point
-from dovetail.runtime.storage.layout import StoreOptions, number_of
+from dovetail.runtime.storage.layout import BESIDE, StoreOptions, number_of
 
 CHUNK_BYTES = 256 << 10
 
@@ -49,12 +50,14 @@ class LogDamaged(Exception):
 
 
 class PartInfo(Struct, frozen=True):
-    """A part as retention sees it: offsets `base..end` (excluded) and when its first entry arrived."""
+    """A part as retention sees it: offsets `base..end` (excluded); nothing in it arrived after
+    `last_arrival_ms`."""
 
     base: int
     end: int
     size_bytes: int
     first_arrival_ms: int
+    last_arrival_ms: int
 
 
 class Part:
@@ -86,6 +89,9 @@ class LogFiles:
         self.end = end
         self.parts: list[Part] = []
         self.has_new_names = False
+        self.leftovers: list[str] = []
+        """Files that were never finished."""
+        self._newest_ms: int | None = None
         self._options = options
 
     @property
@@ -98,6 +104,8 @@ class LogFiles:
         names = {info.name for info in infos if not info.is_dir}
         for info in infos:
             base = number_of(info.name, ".log")
+            if info.name.endswith(BESIDE):
+                self.leftovers.append(f"{self.directory}/{info.name}")
             if base is not None:
                 part = Part(self.directory, base, info.size)
                 part.has_index_files = all(path.rpartition("/")[2] in names for path in part.paths())
@@ -163,6 +171,7 @@ class LogFiles:
                 index.add(entry.base, part.size, entry.record.arrival_ms)
             part.size += entry.size_bytes
             self.end = entry.last + 1
+            self._newest_ms = entry.record.arrival_ms
         part.is_dirty = True
 
     def read(self, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
@@ -276,11 +285,24 @@ class LogFiles:
 
     def infos(self) -> Task[tuple[PartInfo, ...]]:
         """All parts, oldest first."""
-        found = []
-        for place, part in enumerate(self.parts):
-            arrival = yield from self.first_arrival_ms(part)
-            found.append(PartInfo(part.base, self.end_of(place), part.size, arrival))
-        return tuple(found)
+        arrivals: list[int] = []
+        for part in self.parts:
+            arrivals.append((yield from self.first_arrival_ms(part)))
+        if self.parts:
+            arrivals.append((yield from self._last_arrival_ms()))
+        return tuple(
+            PartInfo(part.base, self.end_of(place), part.size, arrivals[place], arrivals[place + 1])
+            for place, part in enumerate(self.parts)
+        )
+
+    def _last_arrival_ms(self) -> Task[int]:
+        if self._newest_ms is None:
+            point = yield from self.landing(self.parts[-1], self.end - 1)
+            walk = Walk(self, self.parts[-1], point.position, CHUNK_BYTES)
+            self._newest_ms = 0
+            while (entry := (yield from walk.next())) is not None:
+                self._newest_ms = entry.record.arrival_ms
+        return self._newest_ms
 
     def trim(self, start: int) -> Task[None]:
         """Remove the parts that lie wholly below `start`."""
@@ -292,6 +314,18 @@ class LogFiles:
         for path in part.paths():
             yield from remove_file(path)
         self.has_new_names = True
+
+    def replace_part(self, part: Part, entries: Sequence[Entry]) -> Task[None]:
+        """Put other entries for the same offsets in a part's place, all at once."""
+        buffers = [entry.header + entry.batch for entry in entries]
+        yield from replace_file(part.path, buffers)
+        part.size = sum(map(len, buffers))
+        index = yield from self.rebuild_index(part)
+        yield from self._write_index(part)
+        if not index.last_position and part.has_index_files:
+            for path in part.paths()[1:]:
+                yield from remove_file(path)
+            part.has_index_files = False
 
     def cut(self, part: Part | None, position: int) -> Task[None]:
         """Remove everything after `position` of `part`; None: everything."""

@@ -85,7 +85,9 @@ class RealDisk:
         except OSError as error:
             path = os.path.join(self.root, getattr(op, "path", ""))
             kind = _KINDS.get(error.errno or 0, Kind.IO)
-            failure = SyncFailed if isinstance(op, Sync | SyncDir) and kind is Kind.IO else DiskError
+            # A file that could not even be opened may be synced later; any other failure is final.
+            is_final = isinstance(op, Sync | SyncDir) and kind not in (Kind.DESCRIPTORS, Kind.MISSING, Kind.DENIED)
+            failure = SyncFailed if is_final else DiskError
             raise failure(kind, path, error.strerror or str(error)) from error
 
     def close(self) -> None:

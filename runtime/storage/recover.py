@@ -449,6 +449,8 @@ def _write_logs(
     for each in surveys:
         files = each.files
         logs.files[files.log] = files
+        for path in files.leftovers:
+            yield from remove_file(path)
         is_longer = bool(files.parts) and (each.part is not files.parts[-1] or each.position < files.parts[-1].size)
         if each.found < each.end and not rescued.get(files.log):
             yield from files.cut(None, 0)

@@ -18,11 +18,13 @@ from dovetail.core.journal_format import EncodedFrame, Entry, Item
 from dovetail.core.records import LogTrimmed, TopicDeleted
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
+from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
 from dovetail.runtime.storage.findings import Progress, RecoveryReport
 from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.recover import Recovered, recover
+from dovetail.runtime.storage.retention import Proposal, lowest_floor, propose
 from dovetail.runtime.storage.salvage import move_aside
 
 PREPARE_BYTES = 1 << 20
@@ -81,6 +83,7 @@ class Store:
         self._logs = recovered.logs
         self._written_lsn = recovered.durable.lsn
         self._checkpoint_bytes = 0
+        self._kept: tuple[Durable, ...] = ()
 
     @property
     def written_lsn(self) -> int:
@@ -128,6 +131,26 @@ class Store:
         files = self._logs.files.get(log)
         return (yield from files.infos()) if files else ()
 
+    def proposals(self, durable: Durable, wall_ms: int) -> Task[list[Proposal]]:
+        """What retention would remove now, for the core to decide."""
+        found: list[Proposal] = []
+        for number, files in sorted(self._logs.files.items()):
+            log = durable.logs.get(number)
+            if log is not None and files.parts:
+                parts = yield from files.infos()
+                floor = lowest_floor(durable, number)
+                proposal = propose(number, parts, durable.topics[log.topic].config, wall_ms, floor)
+                if proposal is not None:
+                    found.append(proposal)
+        return found
+
+    def compaction(self, log: int, wall_ms: int) -> Compaction | None:
+        """A compaction of a log, to be done step by step in the log lane; None while there is nothing it may
+        touch: recovery from the older of the two checkpoints must find its entries as they were appended."""
+        files = self._logs.files.get(log)
+        then = self._kept[0].logs.get(log) if len(self._kept) == CHECKPOINTS_KEPT else None
+        return Compaction(files, then.end, wall_ms) if files and then else None
+
     def checkpoint(self, durable: Durable, pieces: Iterable[bytes]) -> Task[None]:
         """Keep `durable`, whose bytes are `pieces`; then the journal before the older of the two kept is free."""
         check(durable.lsn <= self._written_lsn, "I-STORED", durable.lsn, self._written_lsn)
@@ -136,6 +159,7 @@ class Store:
         yield from self._logs.sync()
         yield from replace_file(checkpoint_path(durable.lsn), pieces)
         self._checkpoint_bytes = begun_bytes
+        self._kept = (*self._kept[-1:], durable)
         infos = yield from list_dir(CHECKPOINTS)
         lsns = [lsn for info in infos if (lsn := number_of(info.name, ".ckpt")) is not None]
         for lsn in lsns[:-CHECKPOINTS_KEPT]:

@@ -1,0 +1,251 @@
+"""Disks that fail, and two lanes that run at once: what was promised stays, what failed is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from dovetail.core.evolve import evolve_frame
+from dovetail.core.journal_format import Item, encode_frame, records_of
+from dovetail.core.records import TopicDeleted
+from dovetail.core.state import Durable
+from dovetail.runtime.storage import checkpoint
+from dovetail.runtime.storage.disk import (
+    Create,
+    DiskError,
+    Kind,
+    List,
+    Lock,
+    Op,
+    Read,
+    Sync,
+    SyncDir,
+    SyncFailed,
+    Task,
+    Write,
+    list_dir,
+    run,
+)
+from dovetail.runtime.storage.findings import Outcome, Unusable
+from dovetail.runtime.storage.identity import encode, new_identity
+from dovetail.runtime.storage.real_disk import RealDisk
+from dovetail.runtime.storage.store import open_store
+from dovetail.sim.disk import SimDisk, fail
+from tests.storage.build import SALT, SMALL, Broker, sim_disk
+from tests.storage.test_crashes import TINY, History, Recorded, Watched, check_recovered, outcomes
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_after_a_failed_sync_recovery_makes_durable_what_it_shows(seed: int) -> None:
+    """The system may forget what a failed sync should have written, while reads still show it."""
+    disk = sim_disk(seed)
+    history = History()
+    history.note(Durable())
+    broker = Recorded(disk, history, TINY)
+    log = broker.create("orders")
+    for _ in range(3):
+        broker.publish(log, b"x" * 100)
+    disk.fault = fail(Kind.IO, lambda op: isinstance(op, Sync))
+    with pytest.raises(SyncFailed):
+        broker.checkpoint() if seed % 2 else broker.publish(log, b"y" * 300)
+    disk.kill()
+    shown = Broker(disk, TINY)
+    entries = shown.read_all(log)
+    history.confirmed = shown.durable.lsn
+    disk.crash()
+    again = check_recovered(disk, history)
+    assert again.durable == shown.durable
+    assert again.read_all(log) == entries
+
+
+@pytest.mark.parametrize("kind", [Kind.FULL, Kind.DENIED, Kind.DESCRIPTORS, Kind.IO])
+@pytest.mark.parametrize("operation", [Create, Write, Read, List, SyncDir, Sync, Lock])
+def test_a_start_that_fails_says_so_and_the_next_one_finds_everything(kind: Kind, operation: type[Op]) -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    published = [broker.publish(log, b"x" * 100) for _ in range(10)]
+    disk.kill()
+    for at in range(1, 1000, 3):
+        twin = disk.copy()
+        twin.fault = _fail_at(at, operation, kind)
+        try:
+            Broker(twin)
+        except DiskError as error:
+            failed = error.kind
+        else:
+            break
+        assert failed is kind
+        twin.fault = None
+        twin.kill()
+        again = Broker(twin)
+        assert again.durable == broker.durable
+        assert again.read_all(log) == published
+        assert all(finding.outcome is not Outcome.LOST for finding in again.opened.report.findings)
+
+
+@pytest.mark.parametrize("at", range(1, 40, 2))
+def test_a_write_behind_that_fails_anywhere_may_be_repeated(at: int) -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    gone = broker.create("gone")
+    broker.publish(gone, b"x")
+    log = broker.create("orders")
+    entries: list[Item] = []
+    for number in range(12):
+        entries.append(broker.entry(log, b"%d" % number * 100))
+        broker.commit([entries[-1]], write_behind=False)
+    items = [*entries, TopicDeleted(broker.durable.topics_by_name["gone"])]
+    broker.commit(items[-1:], write_behind=False)
+    disk.fault = _fail_at(at, Op, Kind.FULL)
+    with suppress(DiskError):
+        run(disk, broker.store.write_behind(broker.durable.lsn, items))
+    disk.fault = None
+    run(disk, broker.store.write_behind(broker.durable.lsn, items))
+    assert broker.read_all(log) == entries
+    assert [info.name for info in run(disk, list_dir("topics"))] == ["orders"]
+
+
+def _fail_at(at: int, operation: Any, kind: Kind) -> Callable[[Op], DiskError | None]:
+    """A fault: the operation number `at` of the given type fails."""
+    seen = 0
+
+    def fault(op: Op) -> DiskError | None:
+        nonlocal seen
+        seen += isinstance(op, operation)
+        hit = isinstance(op, operation) and seen == at
+        return DiskError(kind, "somewhere", "injected") if hit else None
+
+    return fault
+
+
+def test_the_two_lanes_may_run_at_once_and_stop_anywhere() -> None:
+    """Commits go on while entries are written behind and checkpoints are taken, one operation at a time."""
+    for seed in range(6):
+        random = Random(seed)
+        disk = Watched(Random(seed))
+        history = History()
+        history.note(Durable())
+        broker = Recorded(disk, history, TINY)
+        log = broker.create("orders")
+        lanes = _Lanes(broker, history, log, random)
+        while lanes.step():
+            if random.random() < 0.15:
+                for left in outcomes(disk, random, 4):
+                    check_recovered(left, history)
+        disk.kill()
+        assert check_recovered(disk, history).durable == broker.durable
+
+
+class _Lanes:
+    """A committer and a log lane, interleaved by chance."""
+
+    def __init__(self, broker: Recorded, history: History, log: int, random: Random) -> None:
+        self.broker, self.history, self.log, self.random = broker, history, log, random
+        self.commits = 0
+        self.behind: list[tuple[int, list[Item], Durable]] = []
+        self.journal: Task[None] | None = None
+        self.logs: Task[None] | None = None
+        self.journal_result: Any = None
+        self.logs_result: Any = None
+        self.after_commit: Any = None
+
+    def step(self) -> bool:
+        if self.journal is None and self.commits < 30:
+            self._begin_commit()
+        if self.logs is None:
+            self._begin_log_task()
+        if self.journal is not None and (self.logs is None or self.random.random() < 0.5):
+            self.journal, self.journal_result = self._advance(self.journal, self.journal_result)
+            if self.journal is None:
+                self.after_commit()
+            return True
+        if self.logs is not None:
+            self.logs, self.logs_result = self._advance(self.logs, self.logs_result)
+            return True
+        return False
+
+    def _advance(self, task: Task[None], result: Any) -> tuple[Task[None] | None, Any]:
+        try:
+            return task, self.broker.disk.execute(task.send(result))
+        except StopIteration:
+            return None, None
+
+    def _begin_commit(self) -> None:
+        broker = self.broker
+        self.commits += 1
+        made: list[Item] = [broker.entry(self.log, b"%d" % self.commits * 60)]
+        lsn = broker.durable.lsn + 1
+        frame = encode_frame(lsn, broker.now_ms, broker.synced_lsn, broker.crc, made, salt=broker.opened.salt)
+        durable = evolve_frame(broker.durable, lsn, broker.now_ms, records_of(made))
+        self.history.note(durable)
+        self.history.entries.setdefault(self.log, []).extend(made)  # type: ignore[arg-type]
+        self.journal, self.journal_result = broker.store.commit([frame]), None
+
+        def done() -> None:
+            broker.durable, broker.crc, broker.synced_lsn = durable, frame.crc, lsn
+            self.history.confirmed = lsn
+            self.behind.append((lsn, made, durable))
+
+        self.after_commit = done
+
+    def _begin_log_task(self) -> None:
+        store = self.broker.store
+        self.logs_result = None
+        if self.behind:
+            lsn, items, durable = self.behind.pop(0)
+            self.logs = store.write_behind(lsn, items)
+            self.last = durable
+        elif store.wants_checkpoint and self.last.lsn == store.written_lsn:
+            self.logs = store.checkpoint(self.last, checkpoint.encode(self.last))
+
+
+def test_a_directory_that_is_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("not a directory")
+    with pytest.raises(DiskError, match="is a file where a directory is needed") as caught:
+        run(RealDisk(os.fspath(path)), open_store(SMALL, "a test", 1, SALT))
+    assert caught.value.kind is Kind.NOT_A_DIRECTORY
+
+
+def test_a_newer_format_is_refused_with_the_reason() -> None:
+    disk = sim_disk()
+    Broker(disk).close()
+    later = encode(new_identity(SALT, 1), version=2)
+    disk.execute(Create("broker.json"))
+    disk.execute(Write("broker.json", 0, (later,)))
+    with pytest.raises(Unusable, match="format 2, this program reads up to 1"):
+        Broker(disk)
+
+
+def test_a_lost_broker_json_is_made_anew_from_the_journal() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    broker.create("orders")
+    broker.close()
+    disk.remove("broker.json")
+    again = Broker(disk)
+    assert again.opened.broker_id == broker.opened.broker_id
+    assert again.durable == broker.durable
+    assert [finding.outcome for finding in again.opened.report.findings] == [Outcome.REPAIRED]
+
+
+def test_both_checkpoints_damaged_and_the_whole_journal_there_is_repaired() -> None:
+    disk: SimDisk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    published = [broker.publish(log, b"x" * 100) for _ in range(5)]
+    disk.kill()
+    for path, _ in list(disk.files()):
+        if path.startswith("checkpoints/"):
+            disk.flip(path, 77)
+    again = Broker(disk)
+    assert again.durable == broker.durable
+    assert again.read_all(log) == published
+    assert {finding.outcome for finding in again.opened.report.findings} == {Outcome.REPAIRED}
