@@ -1,0 +1,78 @@
+"""`dovetail bench`: how fast it is here, beside the limits of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.output import Json, fail, print_json
+
+app = typer.Typer(invoke_without_command=True, no_args_is_help=False, help="Measure the broker on this machine.")
+
+Quick = Annotated[bool, typer.Option("--quick", help="A few short measurements: see that it runs, not how fast.")]
+
+
+@app.callback()
+def bench(
+    context: typer.Context,
+    seconds: Annotated[float, typer.Option(min=0.05, help="How long each measurement takes.")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Measure so often, print the median.")] = 3,
+    data: Annotated[
+        Path | None, typer.Option(help="Where scratch data goes, on the disk to be measured; default: temporary files.")
+    ] = None,
+    client: Annotated[
+        str, typer.Option(help="raw: lean clients, the server is measured; sdk: the client library.")
+    ] = "raw",
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the broker spends its time instead.")] = False,
+    only: Annotated[str, typer.Option(help="Only loads whose name has this text, for example 'batches'.")] = "",
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """Drive a real broker over real sockets, and print its figures beside the limits measured in the same run."""
+    if context.invoked_subcommand is not None:
+        return
+    from dovetail.runtime.bench import run, tables
+    from dovetail.runtime.bench.loads import Driver
+    from dovetail.runtime.bench.processes import BenchFailed
+
+    loads, flows = (run.QUICK_LOADS, run.QUICK_FLOWS) if quick else (run.PUBLISH_LOADS, run.FLOWS)
+    try:
+        plan = run.Plan(
+            loads=tuple(load for load in loads if only in load.name),
+            flows=tuple(flow for flow in flows if only in flow.load.name),
+            seconds=0.2 if quick else seconds,
+            rounds=1 if quick else rounds,
+            driver=Driver(client),
+            directory=data,
+            profile=profile,
+        )
+    except ValueError:
+        fail(f"--client {client!r} is not known: use raw or sdk")
+    if not plan.loads and not plan.flows:
+        names = sorted({load.name for load in loads} | {flow.load.name for flow in flows})
+        fail(f"--only {only!r} leaves nothing to measure; there are: {', '.join(names)}")
+    try:
+        results = run.run(plan, lambda text: typer.echo(f"… {text}", err=True))
+    except (BenchFailed, OSError) as error:
+        fail(str(error))
+    if json:
+        print_json(results)
+    else:
+        typer.echo(tables.report(results))
+
+
+@app.command("core")
+def core(
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """The core, the codecs and the joined parts without I/O, each beside a baseline of the same run."""
+    from dovetail.runtime.bench import micro, tables
+
+    results = micro.run(0.02 if quick else 0.3)
+    if json:
+        print_json(results)
+    else:
+        typer.echo(tables.micro(results))

@@ -1,0 +1,173 @@
+"""What a benchmark prints for people.
+
+Promises  plain text in columns, the same on a terminal and in a pipe; every ratio says of what.
+Never     measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
+from dovetail.runtime.bench.loads import Figures
+from dovetail.runtime.bench.micro import Timed
+from dovetail.runtime.bench.run import FlowResult, Profiled, PublishResult, Results
+
+TOP = 30
+"""Functions of a profile that are printed."""
+
+
+def report(results: Results) -> str:
+    """All that one run has measured."""
+    parts = [_about(results)]
+    if results.publish:
+        parts += [_publish(results.publish), _spread(results.publish)]
+    if results.flows:
+        parts.append(_flows(results.flows))
+    parts += [_profile(each) for each in results.profiles]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _about(results: Results) -> str:
+    syncs = ", ".join(f"{_size(each.size_bytes)} {each.p50_ms:.2f} ms" for each in results.syncs)
+    client = "lean raw clients" if results.driver.value == "raw" else "the client library"
+    lines = [
+        f"Messages of 1 KiB, confirmed when synced; {client} on loopback; {results.cores} cores, "
+        f"Python {results.python}; data in {results.directory}",
+        f"write + fdatasync, median: {syncs}",
+    ]
+    if results.syncs[0].p50_ms < IN_MEMORY_MS:
+        lines.append("That is no disk: choose a directory on one with --data, or the durable figures mean little.")
+    return "\n".join(lines)
+
+
+def _publish(results: Sequence[PublishResult]) -> str:
+    head = (
+        "durable publish, 10 publishers|partitions|msg/s|bare server|ratio|bare loop|ratio|bare sockets|"
+        "confirm p50|p95|p99|max ms|µs/msg|bare µs/msg"
+    )
+    rows = [
+        [
+            each.load.name,
+            str(each.load.partitions),
+            _rate(each.broker.per_second),
+            _rate(each.bare.per_second),
+            _ratio(each.broker.per_second, each.bare.per_second),
+            _rate(each.disk_per_second),
+            _ratio(each.broker.per_second, each.disk_per_second),
+            _rate(each.sockets.per_second),
+            *_percentiles(each.broker.confirm_ms),
+            _cost(each.broker),
+            _cost(each.bare),
+        ]
+        for each in results
+    ]
+    note = (
+        "bare server: asyncio, group commit, no core in it; bare loop: all that is under way written and synced\n"
+        "at once, again and again; bare sockets: answered unstored; µs/msg: processor time of the server process."
+    )
+    return table(head.split("|"), rows) + "\n" + note
+
+
+def _spread(results: Sequence[PublishResult]) -> str:
+    """What a message costs over many partitions, compared with one."""
+    alone = {each.load.name: each for each in results if each.load.partitions == 1}
+    rows = [
+        [
+            each.load.name,
+            str(each.load.partitions),
+            _ratio(each.broker.per_second, one.broker.per_second),
+            _ratio(each.broker.server_us or 0, one.broker.server_us or 0),
+        ]
+        for each in results
+        if each.load.partitions > 1 and (one := alone.get(each.load.name)) is not None
+    ]
+    return table(["compared with one partition", "partitions", "msg/s ratio", "µs/msg ratio"], rows) if rows else ""
+
+
+def _flows(results: Sequence[FlowResult]) -> str:
+    head = "publish → ack, group of two|msg/s|publish→deliver p50|p95|p99|max ms|confirm p50|p95|p99|max ms|µs/msg"
+    rows = [
+        [
+            each.flow.load.name,
+            _rate(each.figures.per_second),
+            *_percentiles(each.figures.deliver_ms),
+            *_percentiles(each.figures.confirm_ms),
+            _cost(each.figures),
+        ]
+        for each in results
+    ]
+    return table(head.split("|"), rows)
+
+
+def _profile(profiled: Profiled) -> str:
+    profile = profiled.profile
+    per_message_us = profile.processor_s * 1e6 / max(1, profiled.messages)
+    title = (
+        f"{profiled.name}: {per_message_us:.2f} µs of processor time per message "
+        f"({profiled.messages} messages, {profile.samples} samples)"
+    )
+    rows = [
+        [each.function, *_costs(each.own, per_message_us), *_costs(each.total, per_message_us)]
+        for each in profile.shares[:TOP]
+    ]
+    return title + "\n" + table(["function", "own", "µs/msg", "with callees", "µs/msg"], rows)
+
+
+def _costs(share: float, per_message_us: float) -> tuple[str, str]:
+    return f"{share:.1%}", f"{share * per_message_us:.3f}"
+
+
+def micro(results: Sequence[Timed]) -> str:
+    """The parts of the broker, each beside its baseline."""
+    head = "what|messages|ns each|messages/s|baseline|ns|times the baseline"
+    rows = [
+        [
+            each.name,
+            str(each.messages),
+            f"{each.ns:,.0f}",
+            _rate(each.messages * 1e9 / each.ns),
+            each.baseline,
+            f"{each.baseline_ns:,.0f}",
+            f"{each.ns / each.baseline_ns:.1f}",
+        ]
+        for each in results
+    ]
+    return table(head.split("|"), rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they must be; the first and whatever is words to the left, numbers to the right."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(_line(line, widths, rows) for line in lines)
+
+
+def _line(line: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> str:
+    return "  ".join(_cells(line, widths, rows)).rstrip()
+
+
+def _cells(line: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for place, (cell, width) in enumerate(zip(line, widths, strict=True)):
+        words = any(row[place][:1].isalpha() for row in rows)
+        yield cell.ljust(width) if words else cell.rjust(width)
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}"
+
+
+def _ratio(part: float, whole: float) -> str:
+    return f"{part / whole:.2f}" if whole else "-"
+
+
+def _cost(figures: Figures) -> str:
+    return "-" if figures.server_us is None else f"{figures.server_us:.2f}"
+
+
+def _percentiles(found: dict[str, float]) -> list[str]:
+    return [f"{found[name]:.2f}" if name in found else "-" for name in ("p50", "p95", "p99", "max")]
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes >= 1 << 20 else f"{size_bytes >> 10} KiB"
