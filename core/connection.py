@@ -61,6 +61,7 @@ class Single(Struct, frozen=True):
     payload: bytes
     ttl_ms: int
     require_ack: bool
+    size_bytes: int
 
 
 Arrival = AnyInput | Single
@@ -116,9 +117,9 @@ class Connection:
         return self.closing or self._leaving
 
     @property
-    def bytes_held(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return self._decoder.buffered
+    def is_inside_frame(self) -> bool:
+        """Whether a frame was begun that is not complete yet."""
+        return self._decoder.is_inside_frame
 
     def receive(self, data: bytes) -> list[Arrival]:
         """What arrived; everything the peer got wrong is answered here."""
@@ -135,6 +136,10 @@ class Connection:
         return arrivals
 
     def _take(self, frame: Frame, arrivals: list[Arrival]) -> None:
+        if frame.type == FrameType.ERROR:
+            return None  # Never answered: two peers could go on for ever.
+        if frame.type == FrameType.RESPONSE:
+            return self._unexpected(frame)
         try:
             message = wire.decode_message(frame.type, frame.payload)
         except WireError as error:
@@ -158,10 +163,13 @@ class Connection:
                 self._leaving = True
                 return self._close_if_done()
             case wire.Delivery() | wire.Deliver() | wire.Error() | wire.Revoke() | wire.Assign():
-                text = f"{FrameType(frame.type).name} is sent by brokers, not to them"
-                return self._mistake(ErrorCode.UNEXPECTED, text, frame.correlation)
+                return self._unexpected(frame)
             case _:
                 return self._request(message, frame, arrivals)
+
+    def _unexpected(self, frame: Frame) -> None:
+        text = f"{FrameType(frame.type).name} is sent by brokers, not to them"
+        self._mistake(ErrorCode.UNEXPECTED, text, frame.correlation)
 
     def _request(self, message: wire.Request, frame: Frame, arrivals: list[Arrival]) -> None:
         """A request that the core answers as it stands."""
@@ -220,14 +228,13 @@ class Connection:
 
     def _publish(self, message: wire.Publish, correlation: int | None, arrivals: list[Arrival]) -> None:
         number = self._register(FrameType.PUBLISH, correlation)
-        size = len(message.payload)
+        size = len(message.payload) + sum(len(key.encode()) + len(value.encode()) for key, value in message.headers)
         if size > self._terms.message_bytes_max:
             text = f"a message of {size} bytes is over the limit of {self._terms.message_bytes_max}"
             return self._finish(number, wire.Refusal(Status.TOO_LARGE, 0, text).encode())
         ttl_ms = message.ttl_seconds * 1000
-        arrivals.append(
-            Single(self.session, number, message.topic, message.headers, message.payload, ttl_ms, message.require_ack)
-        )
+        what = (message.topic, message.headers, message.payload, ttl_ms, message.require_ack)
+        arrivals.append(Single(self.session, number, *what, size))
         return None
 
     def _produce(self, message: wire.Produce, correlation: int | None, arrivals: list[Arrival]) -> None:
@@ -373,9 +380,8 @@ class Connection:
             self.closing = True
 
     def _mistake(self, code: int, text: str, correlation: int | None, *, fatal: bool = False) -> None:
-        if fatal:
-            self.end(code, text)
-            return
+        """An ERROR in the place of an answer; after a fatal one nothing is read, and the answers before it still go."""
+        self._leaving = self._leaving or fatal
         number = self._register(0, correlation)
         self._finish(number, wire.Error(code, _fit(text)).encode(), FrameType.ERROR)
 

@@ -140,6 +140,11 @@ class FrameDecoder:
         return len(self._head) + self._held
 
     @property
+    def is_inside_frame(self) -> bool:
+        """Whether a frame was begun that is not complete yet."""
+        return bool(self._head) or self._missing > 0
+
+    @property
     def dead(self) -> bool:
         """True after a fatal error."""
         return self._dead

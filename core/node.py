@@ -53,7 +53,7 @@ from dovetail.core.step import step, wake_ms
 ROUNDS_MAX = 16
 """Steps of one tick: an answer that is in memory can be followed up at once, but not for ever."""
 SEEN_MS = 1_000
-"""The core hears of a session's signs of life at most this often."""
+"""The core hears of a session's signs of life at most this often, and four times in a session timeout at least."""
 
 
 class NodeOptions(Struct, frozen=True):
@@ -186,7 +186,7 @@ class Node:
         self._peers: dict[int, _Peer] = {}
         self._next_session = 1
         self._arrivals: list[AnyInput | _Joined] = [inputs.Start()]
-        self._open: dict[tuple[str, int, int], _Joined] = {}
+        self._open: dict[str, _Joined] = {}
         self._heard: dict[int, None] = {}
         self._stalled_ms: dict[int, int] = {}
         self._touched: dict[int, None] = {}
@@ -366,20 +366,29 @@ class Node:
         if isinstance(arrival, Single):
             self._join(arrival)
             return
-        if self._open and not isinstance(arrival, inputs.Settle | inputs.Publish | inputs.Heartbeat):
-            # What follows a change of subscriptions or topics must not be joined with what came before it.
-            self._open.clear()
+        if self._open:
+            # What follows a batch of the same topic, or a change of subscriptions or topics, must not be joined with
+            # what came before it.
+            if isinstance(arrival, inputs.Publish):
+                self._open.pop(_one_spelling(arrival.topic), None)
+            elif not isinstance(arrival, inputs.Settle | inputs.Heartbeat):
+                self._open.clear()
         self._arrivals.append(arrival)
 
     def _join(self, single: Single) -> None:
         flags = 0 if single.require_ack else int(EntryFlag.NO_ACK)
-        key = (single.topic, single.ttl_ms, flags)
-        joined = self._open.get(key)
-        if joined is None or joined.size > self.options.joined_bytes_max:
-            joined = self._open[key] = _Joined(*key)
+        topic = _one_spelling(single.topic)
+        joined = self._open.get(topic)
+        if (
+            joined is None
+            or joined.ttl_ms != single.ttl_ms
+            or joined.flags != flags
+            or joined.size > self.options.joined_bytes_max
+        ):
+            joined = self._open[topic] = _Joined(single.topic, single.ttl_ms, flags)
             self._arrivals.append(joined)
         joined.singles.append(single)
-        joined.size += len(single.payload) + 64
+        joined.size += single.size_bytes + 64
 
     def _take_arrivals(self, now: Now) -> tuple[AnyInput, ...]:
         arrivals, self._arrivals = self._arrivals, []
@@ -407,15 +416,16 @@ class Node:
         )
 
     def _note_signs_of_life(self, now: Now) -> None:
+        seen_every_ms = min(SEEN_MS, self.terms.session_timeout_ms // 4)
         for session in self._heard:
             peer = self._peers.get(session)
             if peer is None or not isinstance(peer.line, Connection):
                 continue
-            if peer.line.bytes_held:
+            if peer.line.is_inside_frame:
                 self._stalled_ms[session] = now.mono_ms
             else:
                 self._stalled_ms.pop(session, None)
-            if peer.line.is_session and now.mono_ms - peer.heard_ms >= SEEN_MS:
+            if peer.line.is_session and now.mono_ms - peer.heard_ms >= seen_every_ms:
                 peer.heard_ms = now.mono_ms
                 self._arrivals.append(inputs.Seen(session))
         self._heard.clear()
@@ -631,3 +641,8 @@ class Node:
 def _meta(record: BatchAppended) -> BatchMeta:
     last = record.base + record.count - 1
     return BatchMeta(record.base, last, record.size_bytes, record.expires_at_ms, record.flags)
+
+
+def _one_spelling(topic: str) -> str:
+    """A topic's name with its levels divided in the one way, so that both ways mean one batch."""
+    return topic.replace("/", ".")

@@ -220,17 +220,16 @@ class Server:
     def _flush(self) -> None:
         for session, buffers, closing in self.node.outgoing():
             protocol = self._protocols.get(session)
-            if protocol is None:
+            if protocol is not None:
+                transport = protocol.transport
+                if buffers:
+                    transport.writelines(buffers)
                 if closing:
-                    self.node.disconnect(session)
-                continue
-            transport = protocol.transport
-            if buffers:
-                transport.writelines(buffers)
+                    protocol.close()
+                else:
+                    self.node.wrote(session, transport.get_write_buffer_size())
             if closing:
-                protocol.close()
-            else:
-                self.node.wrote(session, transport.get_write_buffer_size())
+                self.node.disconnect(session)
 
     def _start_commit(self, now: Now) -> None:
         commit = self.node.next_commit(now)
@@ -333,6 +332,7 @@ class _Protocol(asyncio.Protocol):
         self._server = server
         self._session = 0
         self._reading = True
+        self._closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -346,10 +346,10 @@ class _Protocol(asyncio.Protocol):
             most = self._server.config.connections_max
             text = f"{most} connections are open already, the most this broker takes: try again later"
             transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, text).encode()))
-            transport.close()
+            self.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._session:
+        if not self._closing:
             self._server.received(self._session, data)
 
     def resume_writing(self) -> None:
@@ -361,13 +361,20 @@ class _Protocol(asyncio.Protocol):
             self._server.lost(self._session)
 
     def close(self) -> None:
-        """Send what is left, then close; not for ever."""
-        self.transport.close()
+        """Send what is left and say that it was the last, then wait for the peer to close; not for ever.
+
+        What the peer still sends is read and dropped: to close over unread bytes resets the connection, and the peer
+        would lose the ERROR that tells it why.
+        """
+        self.set_reading(True)
+        self._closing = True
+        if not self.transport.is_closing():
+            self.transport.write_eof()
         asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.transport.abort)
 
     def set_reading(self, reading: bool) -> None:
         """Read from the socket, or let the peer wait."""
-        if reading != self._reading and not self.transport.is_closing():
+        if reading != self._reading and not self._closing and not self.transport.is_closing():
             self._reading = reading
             (self.transport.resume_reading if reading else self.transport.pause_reading)()
 
