@@ -65,3 +65,18 @@ def is_expired(expires_at_ms: int, wall_ms: int) -> bool:
 def clamp_wall(previous_ms: int, wall_ms: int) -> int:
     """The wall clock as the core uses it: it never goes back."""
     return max(previous_ms, wall_ms)
+
+
+def is_fenced(assigned: int, named: int, current: int) -> bool:
+    """Whether what was said under generation `named` is void for a partition assigned at generation `assigned`."""
+    return not assigned <= named <= current
+
+
+def evens_out(giver: int, taker: int) -> bool:
+    """Whether moving one partition from a member that has `giver` to one that has `taker` evens out the two."""
+    return giver >= taker + 2
+
+
+def gathered_ms(begun_ms: int, last_ms: int, quiet_ms: int) -> int:
+    """When a burst is over: after a quiet period, but no later than ten of them after it began."""
+    return min(last_ms + quiet_ms, begun_ms + 10 * quiet_ms)
