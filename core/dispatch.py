@@ -142,15 +142,19 @@ def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta,
 
 def _ask_for_batches(turn: Turn, owner: int, log: int, progress: Progress) -> None:
     if not progress.reading:
-        turn.progress[owner, log] = replace(progress, reading=True, window=())
+        turn.progress[owner, log] = replace(progress, reading=True, asked=progress.next, window=())
         turn.effects.append(Read(owner, log, progress.next, READ_BYTES))
 
 
 def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: tuple[BatchMeta, ...]) -> Chunk | None:
     """The fresh offsets that may go out alike; None when there was something to skip instead."""
+    cursor = turn.cursor(owner, log)
+    if cursor.floor > progress.next:
+        # After a restart the floor may leap over what was settled before it and not yet passed.
+        turn.progress[owner, log] = replace(progress, next=cursor.floor)
+        return None
     at = bisect_right(batches, progress.next, key=_base) - 1
     batch = batches[at]
-    cursor = turn.cursor(owner, log)
     first, last = progress.next, min(batch.last, turn.tails[log].stored - 1)
     if first > batch.last:
         _skip(turn, owner, log, progress, first, batches[at + 1].base - 1)
@@ -245,13 +249,17 @@ def loaded(turn: Turn, answer: Loaded) -> None:
     progress = turn.progress.get((answer.owner, answer.log))
     if progress is None or not progress.reading:
         return
+    turn.wake(answer.owner, answer.log)
+    if progress.asked > progress.next:
+        # A seek went back meanwhile: the answer says nothing about what lies before the place it was asked for.
+        turn.progress[answer.owner, answer.log] = replace(progress, reading=False)
+        return
     progress = replace(progress, reading=False, window=answer.batches)
     turn.progress[answer.owner, answer.log] = progress
     tail = turn.tails[answer.log]
     beyond = answer.batches[0].base if answer.batches else tail.batches[0].base if tail.batches else tail.stored
     if not any(batch.last >= progress.next for batch in answer.batches) or beyond > progress.next:
         _skip(turn, answer.owner, answer.log, progress, progress.next, max(progress.next, beyond) - 1)
-    turn.wake(answer.owner, answer.log)
 
 
 def sent(turn: Turn, done: Sent) -> None:

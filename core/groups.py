@@ -33,10 +33,7 @@ def find_or_create(turn: Turn, text: str, strategy: str = "") -> Group:
         )
     number = turn.durable.groups_by_name.get(text)
     if number is None:
-        try:
-            name = names.plain_name(text, "group name")
-        except BadName as error:
-            raise Refusal(Status.GROUP_ERROR, str(error)) from None
+        name = _group_name(text)
         turn.emit(GroupCreated(turn.durable.next_group, name, SHARED, strategy or ROUND_ROBIN, turn.wall_ms))
         number = turn.durable.groups_by_name[name]
     group = turn.durable.groups[number]
@@ -143,6 +140,7 @@ def subscribe(turn: Turn, request: Subscribe) -> None:
     except BadName as error:
         return turn.refuse(request.session, request.request, Status.INVALID_PATTERN, str(error))
     try:
+        _check_group(turn, request.group, pattern)
         if names.is_plain(pattern) and turn.settings.auto_create:
             topics.find_or_create(turn, pattern)
         owner, member = _owner(turn, session, request.group, pattern)
@@ -155,6 +153,25 @@ def subscribe(turn: Turn, request: Subscribe) -> None:
     turn.reply(request.session, request.request, Subscribed(number))
     subscription = Subscription(number, session.id, owner, member, pattern, credit, 0, request.auto_ack)
     return routing.attach(turn, subscription)
+
+
+def _check_group(turn: Turn, name: str, pattern: str) -> None:
+    """Refuse what the group can't take before anything is made on its behalf."""
+    number = turn.durable.groups_by_name.get(name)
+    if number is None:
+        if name:
+            _group_name(name)
+        return
+    patterns = turn.durable.groups[number].patterns
+    if pattern not in patterns and len(patterns) >= turn.settings.patterns_max:
+        raise Refusal(Status.GROUP_ERROR, f"group {name!r} has {len(patterns)} patterns, the most it may have")
+
+
+def _group_name(text: str) -> str:
+    try:
+        return names.plain_name(text, "group name")
+    except BadName as error:
+        raise Refusal(Status.GROUP_ERROR, str(error)) from None
 
 
 def _owner(turn: Turn, session: Session, group_name: str, pattern: str) -> tuple[int, str]:
@@ -173,10 +190,6 @@ def _add_pattern(turn: Turn, group: Group, pattern: str) -> None:
     """A group reads what a pattern matches from now on, existing topics from their start."""
     if pattern in group.patterns:
         return
-    if len(group.patterns) >= turn.settings.patterns_max:
-        raise Refusal(
-            Status.GROUP_ERROR, f"group {group.name!r} has {len(group.patterns)} patterns, the most it may have"
-        )
     turn.emit(PatternAdded(group.id, pattern))
     turn.group_trie = turn.group_trie.insert(pattern, group.id)
     for number in turn.topic_trie.topics_for(pattern):

@@ -116,10 +116,13 @@ def take_below(turn: Turn, owner: int, log: int, offset: int) -> None:
 
 
 def _cut_below(turn: Turn, lease: Lease, offset: int) -> None:
+    if lease.ranges[-1][1] < offset:
+        return _end(turn, lease)
     rest: Lease | None = lease
     for first, last in lease.ranges:
         if rest is not None and first < offset:
             rest = shrink(turn, rest, first, min(last, offset - 1))
+    return None
 
 
 def give_back(turn: Turn, lease_id: int) -> None:

@@ -114,6 +114,9 @@ def detach(turn: Turn, subscription: Subscription) -> None:
         reroute(turn, owner, topic)
         if owner < 0 and (owner, topic.id) not in turn.routes:
             _close_ephemeral(turn, owner, topic)
+    if owner < 0 and not team:
+        turn.queues.pop(owner, None)
+        turn.served_last.pop(owner, None)
     turn.woken[owner] = None
 
 

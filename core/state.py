@@ -155,6 +155,8 @@ class Progress(Struct, frozen=True, gc=False):
     window: tuple[BatchMeta, ...] = ()
     """Metadata of older batches, as the last `Loaded` gave it."""
     reading: bool = False
+    asked: int = 0
+    """The offset that the `Read` under way began at."""
     waiting: bool = False
     """In its owner's queue for credit."""
     era: int = 0
