@@ -8,7 +8,7 @@ Never     knows a lease, a clock or who is connected: moving from one plan to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ RANGE = "range"
 PARTITIONED_ROUND_ROBIN = "partitioned-round-robin"
 STICKY = "sticky"
 COOPERATIVE_STICKY = "cooperative-sticky"
+PARTITIONED_STRATEGIES = (RANGE, PARTITIONED_ROUND_ROBIN, STICKY, COOPERATIVE_STICKY)
 
 Plan = dict[int, str]
 """Slot to member. A slot is a partition, by the number of its first log."""
@@ -33,10 +34,17 @@ class Readable(Struct, frozen=True, gc=False):
 
 def plan(strategy: str, topics: Sequence[Readable], held: Mapping[int, str]) -> Plan:
     """Who gets which slot; `held` says who had which, for those strategies that care."""
-    return _STRATEGIES[strategy](topics, held)
+    match strategy:
+        case "range":
+            return in_ranges(topics)
+        case "partitioned-round-robin":
+            return in_turn(topics)
+        case _:
+            # Every move between plans is cooperative here, so both sticky strategies have one plan.
+            return sticky(topics, held)
 
 
-def in_ranges(topics: Sequence[Readable], held: Mapping[int, str]) -> Plan:
+def in_ranges(topics: Sequence[Readable]) -> Plan:
     """Topic by topic, neighbouring partitions together: partition 3 of two topics tends to be at one member."""
     found: Plan = {}
     for topic in topics:
@@ -47,7 +55,7 @@ def in_ranges(topics: Sequence[Readable], held: Mapping[int, str]) -> Plan:
     return found
 
 
-def in_turn(topics: Sequence[Readable], held: Mapping[int, str]) -> Plan:
+def in_turn(topics: Sequence[Readable]) -> Plan:
     """All partitions of all topics dealt one by one around the ring of members, skipping those who do not read it."""
     ring = _everybody(topics)
     found: Plan = {}
@@ -107,12 +115,3 @@ def _least_loaded(readers: Sequence[str], load: Mapping[str, int]) -> str:
 
 def _everybody(topics: Sequence[Readable]) -> list[str]:
     return sorted({member for topic in topics for member in topic.readers})
-
-
-_STRATEGIES: dict[str, Callable[[Sequence[Readable], Mapping[int, str]], Plan]] = {
-    RANGE: in_ranges,
-    PARTITIONED_ROUND_ROBIN: in_turn,
-    STICKY: sticky,
-    COOPERATIVE_STICKY: sticky,
-}
-PARTITIONED_STRATEGIES = tuple(_STRATEGIES)

@@ -56,7 +56,7 @@ def test_members_that_read_the_same_differ_by_one_partition_at_most(
 
 
 def test_range_keeps_neighbours_together_topic_by_topic() -> None:
-    assert in_ranges(readable((5, "ab"), (2, "ab")), {}) == {
+    assert in_ranges(readable((5, "ab"), (2, "ab"))) == {
         **dict.fromkeys((1, 2, 3), "anna"),
         **dict.fromkeys((4, 5), "ben"),
         6: "anna",
@@ -65,7 +65,7 @@ def test_range_keeps_neighbours_together_topic_by_topic() -> None:
 
 
 def test_round_robin_deals_across_topics_so_that_small_ones_do_not_pile_up() -> None:
-    assert in_turn(readable((1, "abc"), (1, "abc"), (1, "abc"), (1, "abc")), {}) == {
+    assert in_turn(readable((1, "abc"), (1, "abc"), (1, "abc"), (1, "abc"))) == {
         1: "anna",
         2: "ben",
         3: "cleo",
@@ -74,7 +74,7 @@ def test_round_robin_deals_across_topics_so_that_small_ones_do_not_pile_up() -> 
 
 
 def test_round_robin_passes_over_members_that_do_not_read_the_topic() -> None:
-    assert in_turn(readable((2, "ac"), (2, "b")), {}) == {1: "anna", 2: "cleo", 3: "ben", 4: "ben"}
+    assert in_turn(readable((2, "ac"), (2, "b"))) == {1: "anna", 2: "cleo", 3: "ben", 4: "ben"}
 
 
 def test_sticky_keeps_everything_when_nothing_changed() -> None:
