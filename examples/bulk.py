@@ -15,7 +15,7 @@ import time
 from dovetail import connect
 
 
-async def main(url: str = "dovetail://127.0.0.1:7400", count: int = 100_000) -> int:
+async def main(url: str = "dovetail://127.0.0.1:7400", *, count: int = 100_000) -> int:
     """Publish `count` messages and read them back; gives how many came."""
     async with connect(url) as dv:
         started = time.perf_counter()
@@ -35,4 +35,4 @@ async def main(url: str = "dovetail://127.0.0.1:7400", count: int = 100_000) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:2]))
+    asyncio.run(main(*sys.argv[1:]))

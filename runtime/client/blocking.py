@@ -324,7 +324,7 @@ class Message:
         return self._loop.run(self._message.reject(reason=reason, error=error, wait=wait))
 
     def extend(self, by: Duration) -> None:
-        """Work goes on: the lease ends `by` later."""
+        """Work goes on: the lease lasts for `by` from now on."""
         self._loop.run(self._message.extend(by))
 
     def __enter__(self) -> Message:

@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Literal, TypeVar
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -151,7 +152,7 @@ class Client:
         self._last_problem = "it was not tried so far"
         self._keeper: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
         self._producers: set[Producer] = set()
         self._direct: Producer | None = None
         self._counts: dict[str, tuple[int, float]] = {}
@@ -300,13 +301,15 @@ class Client:
 
         The request leaves at once, so what this client publishes next arrives; for what others publish
         `async with` the subscription, or await its `ready()`. A lost connection is made again and the subscription
-        with it: a group goes on where it was; without a group, what is published in between is missed.
+        with it: a group goes on where it was; without a group, what is published in between is missed. It ends with
+        `async with`, with `close`, or when nothing refers to it any longer.
 
         pattern       a topic, or a pattern: `*` is one level, `#` at the end any number
         group         share the messages with the other members, each to one; default "": a copy of every message
                       from now on
         auto_ack      a message is settled when it is sent, and lost if this program fails; default False: settle each
-        max_inflight  unsettled messages that the broker sends ahead, 1 to 65,535; default 100
+        max_inflight  unsettled messages that the broker sends ahead, 1 to 65,535; default 100. While you go on taking
+                      messages, the leases of those that wait here are extended for you
         """
         self._check_open()
         if not 1 <= max_inflight <= _INFLIGHT_MAX:
@@ -410,7 +413,7 @@ class Client:
 
     def leaving(self, link: Link) -> None:
         """The broker stops: part of what a `Link` asks of its owner."""
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.detach()
 
     def writable(self, link: Link) -> None:
@@ -425,7 +428,7 @@ class Client:
         self._link = None
         if self._failure is None:
             self._connected.clear()
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.detach()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
@@ -485,7 +488,7 @@ class Client:
         self._lost = loop.create_future()
         self._link = link
         self._connected.set()
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.attach(link)
         self._pump()
 
@@ -496,7 +499,7 @@ class Client:
     def _fail(self, error: DovetailError) -> None:
         self._failure = self._failure or error
         self._connected.set()
-        for subscription in self._subscriptions:
+        for subscription in list(self._subscriptions):
             subscription.fail(error)
         for producer in list(self._producers):
             producer.stop(error)

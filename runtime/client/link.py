@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from dovetail.core.codes import Status
 from dovetail.core.frames import PAYLOAD_BYTES_MAX, ErrorCode
@@ -68,7 +69,7 @@ class Link(asyncio.Protocol):
         self.writable = True
         """Whether the socket takes more; large things wait for it."""
         self.frame_bytes_max = PAYLOAD_BYTES_MAX
-        self.routes: dict[str, Receiver] = {}
+        self.routes: WeakValueDictionary[str, Receiver] = WeakValueDictionary()
         """Where deliveries go, by the broker's subscription id; what nobody wants any longer is dropped."""
         self.in_hand = 0
         """Leased messages that were handed out and are not settled: a broker that stops is asked to wait for them."""
@@ -289,7 +290,7 @@ class Link(asyncio.Protocol):
             self.abort(f"the broker has said nothing for {silence:.1f} s")
             return
         if not self._spoke:
-            self.ask(Heartbeat(), _ignore)
+            self.ask(Heartbeat(), ignore)
         self._spoke = False
         self._beat_after(seconds)
 
@@ -310,8 +311,8 @@ def _reject(waiter: asyncio.Future[SettleOutcome], error: DovetailError) -> None
         waiter.set_exception(error)
 
 
-def _ignore(reply: Reply) -> None:
-    """A heartbeat's answer is a sign of life like any other."""
+def ignore(reply: Reply) -> None:
+    """An answer that says nothing worth knowing."""
 
 
 def _why_not_settled(reply: Reply) -> DovetailError:

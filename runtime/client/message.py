@@ -80,11 +80,13 @@ class Delivery:
 class Message:
     """One message. `async with message:` acknowledges it at the end, or asks for another try on an exception."""
 
-    __slots__ = ("_delivery", "_record", "settled", "value")
+    __slots__ = ("_delivery", "_record", "_source", "settled", "value")
 
-    def __init__(self, record: Record, delivery: Delivery) -> None:
+    def __init__(self, record: Record, delivery: Delivery, source: object = None) -> None:
         self._record = record
         self._delivery = delivery
+        # A subscription that nobody refers to is ended, but not while a message of it is in somebody's hands.
+        self._source = source
         delivery.settler.in_hand += delivery.lease != 0
         self.value: bytes = record.value or b""
         """The content; a record without any has empty bytes."""
@@ -194,8 +196,9 @@ class Message:
         return await self._settle(self._item(SettleAction.REJECT, reason, error), wait)
 
     async def extend(self, by: Duration) -> None:
-        """Work goes on: the lease ends `by` later than it would. Waits for the broker's word, since it matters
-        whether the message is still yours; raises `Refused` where it is not."""
+        """Work goes on: the lease, which a message shares with its neighbours of one delivery, lasts for `by` from now
+        on, or as long as it would if that is more. Waits for the broker's word, since it matters whether the message
+        is still yours; raises `Refused` where it is not."""
         if self.settled:
             raise ValueError(f"message {self.id} was settled already: there is no lease to extend")
         await self._delivery.settler.settled(self._item(SettleAction.EXTEND, delay=by), Wait.APPLIED)

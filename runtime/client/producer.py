@@ -24,6 +24,7 @@ from dovetail.core import batch, names
 from dovetail.core.batch import NewRecord, RecordHeaders
 from dovetail.core.codes import Acks, Status
 from dovetail.core.compression import Compression
+from dovetail.core.names import message_id
 from dovetail.core.wire import Error, Produce, ProduceAnswer, Refusal
 from dovetail.runtime.client.durations import Duration, milliseconds, seconds
 from dovetail.runtime.client.errors import (
@@ -69,10 +70,13 @@ class Receipt(Struct, frozen=True, gc=False):
     offset: int
     timestamp_ms: int
     """When it arrived at the broker, in milliseconds since 1970 UTC."""
+    lane: int = 0
+    """0 where the topic has no lanes."""
 
     @property
     def message_id(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.offset}" if self.offset >= 0 else ""
+        """Its position; a delayed message's is where it waits, which goes on in `topic`."""
+        return message_id(self.topic, self.partition, self.lane - 1, self.offset) if self.offset >= 0 else ""
 
     @property
     def timestamp(self) -> datetime:
@@ -330,12 +334,12 @@ class Producer:
             self._fail(each, Refused(Status.TOO_LARGE, reason))
 
     def _succeed(self, each: Batch[asyncio.Future[Receipt]], answer: ProduceAnswer) -> None:
-        topic, partition, timestamp_ms = each.route.topic, answer.partition, answer.timestamp_ms
+        topic, partition, timestamp_ms = answer.topic or each.route.topic, answer.partition, answer.timestamp_ms
         known = answer.base_offset >= 0
         for place, future in enumerate(each.tokens):
             if not future.done():
                 offset = answer.base_offset + place if known else _NOT_KNOWN
-                future.set_result(Receipt(topic, partition, offset, timestamp_ms))
+                future.set_result(Receipt(topic, partition, offset, timestamp_ms, answer.lane))
         self._leave(each)
 
     def _fail(self, each: Batch[asyncio.Future[Receipt]], error: DovetailError) -> None:

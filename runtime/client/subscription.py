@@ -3,7 +3,8 @@
 Promises  messages come in the order in which the broker sent them; what was delivered under a lease by a
           connection that is lost is dropped here, because the broker delivers it again; what was settled by being
           sent (auto_ack) is kept; no more than `max_inflight` leased messages, or `BUFFER_BYTES_MAX` of settled ones
-          and one delivery, wait here at a time.
+          and one delivery, wait here at a time; the leases of messages that wait here are extended while others are
+          taken, so that a slow consumer does not lose what it was sent ahead, and one that hangs does.
 Never     settles for you, except what a compacted log no longer holds.
 """
 
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from operator import length_hint
 from types import TracebackType
 from typing import Final, Protocol
+from weakref import ref
 
 from dovetail.core import batch
 from dovetail.core.batch import BatchError, Record
@@ -24,7 +28,7 @@ from dovetail.core.wire import Deliver, Error, Range, Refusal, SettleItem, Subsc
 from dovetail.runtime.client.durations import Duration, seconds
 from dovetail.runtime.client.errors import DovetailError, TimedOut, broker_error, refused
 from dovetail.runtime.client.exchange import Reply
-from dovetail.runtime.client.link import Link
+from dovetail.runtime.client.link import Link, ignore
 from dovetail.runtime.client.message import Delivery, Message
 from dovetail.runtime.storage.codecs import CODECS
 
@@ -32,6 +36,8 @@ log = logging.getLogger("dovetail.client")
 
 BUFFER_BYTES_MAX: Final = 8 * 1024 * 1024
 _POLITE: Final = 64  # messages handed out before others on the event loop get their turn
+_LEASE_MS: Final = 30_000  # a lease's length where the two clocks are too far apart to tell
+_LEASE_MS_MAX: Final = 3_600_000
 
 
 class Home(Protocol):
@@ -43,12 +49,19 @@ class Home(Protocol):
 class _Held:
     """A delivery that was not handed out completely."""
 
-    __slots__ = ("delivery", "records", "size_bytes")
+    __slots__ = ("delivery", "last_offset", "lease_ms", "records", "size_bytes")
 
-    def __init__(self, delivery: Delivery, records: Iterator[Record], size_bytes: int) -> None:
+    def __init__(self, delivery: Delivery, records: list[Record], size_bytes: int) -> None:
         self.delivery = delivery
-        self.records = records
+        self.records: Iterator[Record] = iter(records)
+        self.last_offset = records[-1].offset
         self.size_bytes = size_bytes
+        self.lease_ms = lease_length_ms(delivery.deadline_ms, time.time_ns() // 1_000_000) if delivery.lease else 0
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether messages wait here whose lease can end."""
+        return self.delivery.lease != 0 and length_hint(self.records) > 0
 
 
 class Subscription:
@@ -68,6 +81,9 @@ class Subscription:
         self._closed = False
         self._failure: DovetailError | None = None
         self._handed_out = 0
+        self._handed_out_before = 0  # when leases were looked after last
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
 
     @property
     def pattern(self) -> str:
@@ -115,7 +131,7 @@ class Subscription:
             return
         link.flush()
         link.routes.pop(id, None)
-        done = asyncio.get_running_loop().create_future()
+        done = self._loop.create_future()
         link.ask(Unsubscribe(id), lambda reply: None if done.done() else done.set_result(None))
         try:
             async with asyncio.timeout(self._timeout):
@@ -147,6 +163,12 @@ class Subscription:
                 raise StopAsyncIteration
             await self._wait()
 
+    def __del__(self) -> None:
+        # Nobody reads it any longer, but the broker would go on leasing messages to it: their deadlines would pass,
+        # and count as failures. The garbage collector may run in any thread.
+        if not self._closed and self._link is not None and self._id and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_abandon, self._link, self._id)
+
     def attach(self, link: Link) -> None:
         """A connection is there: subscribe on it."""
         self._link = link
@@ -159,11 +181,13 @@ class Subscription:
         self._holds_reading = False
         self._held = deque(held for held in self._held if held.delivery.lease == 0)
         self._held_bytes = sum(held.size_bytes for held in self._held)
+        self._stop_timer()
         self._update_arrived()
 
     def stop(self) -> None:
         """Hand out no more messages. Those handed out keep their leases, until `close` or the client's end."""
         self._release_reading()
+        self._stop_timer()
         self._closed = True
         self._held.clear()
         self._held_bytes = 0
@@ -178,6 +202,8 @@ class Subscription:
 
     def deliver(self, link: Link, deliver: Deliver) -> None:
         """A DELIVER for this subscription came in."""
+        if self._closed:
+            return
         delivery = Delivery(deliver, link)
         try:
             records = leased(deliver)
@@ -190,15 +216,20 @@ class Subscription:
                 link.settle(SettleItem(deliver.lease, SettleAction.ACK, first, last))
         if not records:
             return
-        self._held.append(_Held(delivery, iter(records), len(deliver.batches)))
-        self._held_bytes += len(deliver.batches)
+        held = _Held(delivery, records, len(deliver.batches))
+        self._held.append(held)
+        self._held_bytes += held.size_bytes
         self._arrived.set()
+        if held.lease_ms and self._lease_timer is None:
+            self._look_after_leases_in(held.lease_ms)
         if deliver.lease == 0 and self._held_bytes > BUFFER_BYTES_MAX and not self._holds_reading:
             self._holds_reading = True
             link.hold_reading()
 
     def _answered(self, link: Link, reply: Reply) -> None:
         if self._closed:
+            if isinstance(reply, SubscribeAnswer):
+                link.ask(Unsubscribe(reply.subscription_id), ignore)
             return
         match reply:
             case SubscribeAnswer():
@@ -206,8 +237,7 @@ class Subscription:
                 link.routes[self._id] = self
                 self._joined.set()
             case Refusal() if reply.retry_after_ms:
-                loop = asyncio.get_running_loop()
-                loop.call_later(reply.retry_after_ms / 1000, self._again, link)
+                self._loop.call_later(reply.retry_after_ms / 1000, self._again, link)
             case Refusal():
                 self.fail(refused(reply))
             case Error():
@@ -219,6 +249,29 @@ class Subscription:
         if link is self._link and not self._closed:
             self.attach(link)
 
+    def _look_after_leases_in(self, lease_ms: int) -> None:
+        # A third of the lease: two looks may come too late and the third is still in time.
+        self._lease_timer = self._loop.call_later(lease_ms / 3000, _look_after_leases, ref(self))
+
+    def look_after_leases(self) -> None:
+        """Extend what waits here if something was taken since the last look."""
+        self._lease_timer = None
+        waiting = [held for held in self._held if held.is_leased]
+        if not waiting or self._link is None:
+            return
+        if self._handed_out != self._handed_out_before:
+            self._handed_out_before = self._handed_out
+            for held in waiting:
+                place = held.last_offset
+                lease = held.delivery.lease
+                self._link.settle(SettleItem(lease, SettleAction.EXTEND, place, place, 0, held.lease_ms))
+        self._look_after_leases_in(min(held.lease_ms for held in waiting))
+
+    def _stop_timer(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+
     async def _wait(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -228,7 +281,7 @@ class Subscription:
         while self._held:
             held = self._held[0]
             for record in held.records:
-                return Message(record, held.delivery)
+                return Message(record, held.delivery, self)
             self._held.popleft()
             self._held_bytes -= held.size_bytes
             if self._held_bytes < BUFFER_BYTES_MAX // 2:
@@ -244,6 +297,24 @@ class Subscription:
         if self._holds_reading and self._link is not None:
             self._holds_reading = False
             self._link.release_reading()
+
+
+def _look_after_leases(subscription: ref[Subscription]) -> None:
+    # A timer must not keep alive what nobody else refers to.
+    if (alive := subscription()) is not None:
+        alive.look_after_leases()
+
+
+def _abandon(link: Link, id: str) -> None:
+    if link.usable:
+        link.flush()
+        link.ask(Unsubscribe(id), ignore)
+
+
+def lease_length_ms(deadline_ms: int, wall_ms: int) -> int:
+    """How long a lease is that has just been granted, by a broker whose clock may differ a little from ours."""
+    length = deadline_ms - wall_ms
+    return length if 0 < length <= _LEASE_MS_MAX else _LEASE_MS
 
 
 def leased(deliver: Deliver) -> list[Record]:

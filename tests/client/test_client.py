@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -431,10 +432,11 @@ async def test_holes_of_a_compacted_log_are_acknowledged_for_the_consumer() -> N
 
 async def test_a_batch_that_can_not_be_read_is_given_back_with_the_reason() -> None:
     async with meeting() as (_, client, line):
-        await subscribed(client, line)
+        subscription = await subscribed(client, line)
         good = delivery(0, b"x")
         line.push(replace(good, batches=good.batches[:-1] + b"\xff"))
         settle, _ = await line.request(Settle)
+        assert await subscription.take(timeout=0) == []
     assert [(item.action, item.first, item.last) for item in settle.items] == [(SettleAction.NACK, 0, 0)]
     assert "CRC" in settle.items[0].error
 
@@ -494,6 +496,33 @@ async def test_closing_a_subscription_settles_first_and_then_unsubscribes() -> N
         await closing
         assert [message async for message in subscription] == []
     assert request.subscription_id == "1"
+
+
+async def test_a_subscription_closed_before_its_answer_came_is_ended_when_it_comes() -> None:
+    async with meeting() as (_, client, line):
+        subscription = client.subscribe("orders")
+        _, correlation = await line.request(Subscribe)
+        await subscription.close()
+        line.answer(correlation, SubscribeAnswer("5"))
+        request, _ = await line.request(Unsubscribe)
+    assert request.subscription_id == "5"
+
+
+async def test_leases_of_waiting_messages_are_extended_only_while_others_are_taken() -> None:
+    async with meeting() as (_, client, line):
+        subscription = await subscribed(client, line)
+        soon_ms = int(time.time() * 1000) + 60
+        line.push(replace(delivery(0, b"taken", b"waits", b"waits too"), deadline_ms=soon_ms))
+        taken = await anext(subscription)
+        settle, _ = await line.request(Settle)
+        # The consumer hangs: what comes next is its ack, and no further extension.
+        await asyncio.sleep(0.1)
+        await taken.ack()
+        ack, _ = await line.request(Settle)
+    (item,) = settle.items
+    assert (item.action, item.lease, item.first, item.last) == (SettleAction.EXTEND, 7, 2, 2)
+    assert 0 < item.delay_ms <= 60
+    assert [item.action for item in ack.items] == [SettleAction.ACK]
 
 
 async def test_take_gives_what_is_there_or_nothing_in_time() -> None:

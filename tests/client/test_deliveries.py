@@ -7,7 +7,7 @@ from dovetail.core import batch
 from dovetail.core.batch import Record
 from dovetail.core.compression import Compression
 from dovetail.core.wire import Deliver, Range
-from dovetail.runtime.client.subscription import holes, leased
+from dovetail.runtime.client.subscription import holes, lease_length_ms, leased
 from dovetail.runtime.storage.codecs import CODECS
 
 
@@ -41,6 +41,12 @@ def test_no_batches_give_no_records_and_one_hole() -> None:
     deliver = delivered((3, 9), batches=b"")
     assert leased(deliver) == []
     assert holes(deliver.ranges, []) == [(3, 9)]
+
+
+def test_a_lease_s_length_is_told_from_its_deadline_unless_the_clocks_are_far_apart() -> None:
+    assert lease_length_ms(101_000, 100_000) == 1000
+    assert lease_length_ms(90_000, 100_000) == 30_000
+    assert lease_length_ms(99_999_999, 100_000) == 30_000
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40), min_size=1))

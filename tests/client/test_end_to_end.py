@@ -130,6 +130,53 @@ async def test_an_extended_lease_outlives_its_first_deadline(tmp_path: Path) -> 
         await message.ack(wait="applied")
 
 
+async def test_a_slow_consumer_keeps_what_it_was_sent_ahead(tmp_path: Path) -> None:
+    async with serving(config(tmp_path, lease_ms=1000)) as broker, connect(broker.url) as dv:
+        async with dv.producer("jobs") as producer:
+            for n in range(6):
+                await producer.send(f"{n}")
+        async with dv.subscribe("jobs", group="workers") as jobs:
+            seen = []
+            for _ in range(6):
+                message = await anext(jobs)
+                await asyncio.sleep(0.3)
+                await message.ack(wait="applied")
+                seen.append((message.text, message.attempt))
+    assert seen == [(f"{n}", 1) for n in range(6)]
+
+
+async def test_a_consumer_that_hangs_loses_what_it_was_sent_ahead(tmp_path: Path) -> None:
+    async with serving(config(tmp_path, lease_ms=150)) as broker, connect(broker.url) as dv:
+        async with dv.producer("jobs") as producer:
+            for n in range(3):
+                await producer.send(f"{n}")
+        hanging = dv.subscribe("jobs", group="workers")
+        await anext(hanging)
+        async with connect(broker.url) as other:
+            taken = await received(other.subscribe("jobs", group="workers"), 3)
+    assert sorted(message.text for message in taken) == ["0", "1", "2"]
+
+
+async def test_a_subscription_that_nobody_refers_to_gives_back_what_it_was_sent(tmp_path: Path) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
+        for n in range(3):
+            await dv.publish("jobs", f"{n}")
+        async for message in dv.subscribe("jobs", group="workers"):
+            await message.ack()
+            break
+        del message
+        rest = await received(dv.subscribe("jobs", group="workers"), 2)
+    assert [(message.text, message.attempt) for message in rest] == [("1", 1), ("2", 1)]
+
+
+async def test_a_subscription_lives_as_long_as_a_message_of_it_is_in_hand(tmp_path: Path) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
+        await dv.publish("jobs", "x")
+        message = await anext(dv.subscribe("jobs", group="workers"))
+        await dv.topics()
+        await message.ack(wait="applied")
+
+
 @pytest.mark.parametrize("partitioner", ["key", "kafka-key", "round-robin", "sticky"])
 async def test_every_message_of_a_producer_arrives_once_and_each_partition_in_order(
     tmp_path: Path, partitioner: PartitionerName
