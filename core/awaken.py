@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from immutables import Map
 
+from dovetail.core import delay
 from dovetail.core.ids import ordered
-from dovetail.core.names import Trie
+from dovetail.core.names import Trie, is_hidden
 from dovetail.core.state import Durable, Line, Live, Progress, Settings, State, Tail
+from dovetail.core.timers import Wheel, put
 
 
 def awaken(durable: Durable, settings: Settings) -> State:
     """The state of a broker that starts with `durable`; its first input is `Start`."""
     topic_trie, group_trie = Trie(), Trie()
     for number, topic in ordered(durable.topics):
-        topic_trie = topic_trie.insert(topic.name, number)
+        if not is_hidden(topic.name):
+            topic_trie = topic_trie.insert(topic.name, number)
     for number, group in ordered(durable.groups):
         for pattern in group.patterns:
             group_trie = group_trie.insert(pattern, number)
@@ -30,12 +33,18 @@ def awaken(durable: Durable, settings: Settings) -> State:
         readers[log] = (*readers.get(log, ()), group_id)
         progress[key] = Progress(cursor.floor)
     line = Line(first=durable.lsn + 1)
+    alarms = Wheel()
+    for _, topic in ordered(durable.topics):
+        if is_hidden(topic.name):
+            for at_ms, alarm in delay.alarms_of(topic):
+                alarms = put(alarms, at_ms, alarm)
     live = Live(
         topic_trie=topic_trie,
         group_trie=group_trie,
         tails=tails,
         readers=Map(readers),
         progress=Map(progress),
+        alarms=alarms,
         unsynced=line,
         unwritten=line,
         stored_lsn=durable.lsn,

@@ -265,6 +265,7 @@ class Connection:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
+                message.priority,
             )
         )
         return None
@@ -496,7 +497,9 @@ def _fit(text: str) -> str:
 
 def _confirmation(type: int, answer: Appended) -> bytes:
     if type == FrameType.PRODUCE:
-        return wire.ProduceAnswer(answer.partition, answer.offset, answer.arrival_ms).encode()
+        waits_in = answer.topic if names.is_hidden(answer.topic) else ""
+        place = (answer.partition, answer.offset, answer.arrival_ms, answer.lane + 1, waits_in)
+        return wire.ProduceAnswer(*place).encode()
     message_id = names.message_id(answer.topic, answer.partition, answer.lane, answer.offset)
     return wire.PublishAnswer(message_id, answer.arrival_ms).encode()
 

@@ -66,8 +66,3 @@ def is_settled(cursor: Cursor, offset: int) -> bool:
 def reset(cursor: Cursor, floor: int) -> Cursor:
     """The cursor moved to `floor` by command: what was settled or tried from there on is forgotten."""
     return replace(cursor, floor=floor, islands=(), attempts=())
-
-
-def skip_to(cursor: Cursor, start: int) -> Cursor:
-    """The cursor after retention removed everything below `start`."""
-    return settle(cursor, cursor.floor, start - 1) if start > cursor.floor else cursor

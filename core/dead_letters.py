@@ -6,9 +6,11 @@ Never     makes a dead letter of a dead letter.
 
 from __future__ import annotations
 
-from dovetail.core import names, publish, topics
+from dovetail.core import names, topics
+from dovetail.core.append import append
 from dovetail.core.cursor import is_settled
 from dovetail.core.inputs import Copied, Publish
+from dovetail.core.publish import record_of
 from dovetail.core.records import DeadLettered, TopicConfig
 from dovetail.core.state import Topic
 from dovetail.core.turn import Turn
@@ -26,10 +28,11 @@ def copied(turn: Turn, answer: Copied) -> None:
         turn.expire(dying.owner, dying.log, dying.offset, dying.offset)
         return
     topic = _topic(turn, turn.topic_of(dying.log).name)
+    log = turn.durable.logs[topic.first_log]
     copy = Publish(topic.name, 0, answer.handle, 1, answer.size_bytes, ())
-    offset = publish.append(turn, topic, 0, copy)
+    append(turn, topic, record_of(turn, topic, log, copy))
     if dying.owner > 0:
-        turn.emit(DeadLettered(dying.owner, dying.log, dying.offset, topic.first_log, offset, dying.reason))
+        turn.emit(DeadLettered(dying.owner, dying.log, dying.offset, log.id, log.end, dying.reason))
     else:
         turn.settle(dying.owner, dying.log, dying.offset, dying.offset)
 

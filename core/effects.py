@@ -134,6 +134,14 @@ class Copy(Effect, frozen=True):
     headers: tuple[tuple[str, str], ...]
 
 
+class Pick(Effect, frozen=True):
+    """Answer with `Picked`: the stored batch at `base` of a log, as it is."""
+
+    ticket: int
+    log: int
+    base: int
+
+
 class Find(Effect, frozen=True):
     """Answer with `Found`: the first offset of a log that arrived at or after `arrival_ms`."""
 
@@ -151,4 +159,4 @@ class CloseSession(Effect, frozen=True):
     reason: str
 
 
-AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Find | Hurry | CloseSession
+AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Pick | Find | Hurry | CloseSession

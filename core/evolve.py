@@ -13,9 +13,11 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dovetail.core import cursor as cursors
+from dovetail.core import producers
 from dovetail.core.cursor import Cursor
 from dovetail.core.ids import check, ordered
 from dovetail.core.kernels import clamp_wall
+from dovetail.core.names import is_hidden
 from dovetail.core.records import (
     AnyRecord,
     AttemptFailed,
@@ -30,6 +32,7 @@ from dovetail.core.records import (
     LogTrimmed,
     MemberJoined,
     MemberLeft,
+    Moved,
     PatternAdded,
     PatternRemoved,
     Settled,
@@ -37,7 +40,7 @@ from dovetail.core.records import (
     TopicCreated,
     TopicDeleted,
 )
-from dovetail.core.state import Durable, Group, Log, Topic
+from dovetail.core.state import Durable, Group, Log, MovedBatches, Topic
 
 
 def evolve(durable: Durable, record: AnyRecord) -> Durable:
@@ -81,6 +84,8 @@ def evolve(durable: Durable, record: AnyRecord) -> Durable:
             return _topic_deleted(durable, record)
         case LogTrimmed():
             return _log_trimmed(durable, record)
+        case Moved():
+            return _moved(durable, record)
         case BrokerStarted():
             check(record.incarnation == durable.incarnation + 1, "I-INCARNATION", record)
             return replace(durable, incarnation=record.incarnation)
@@ -100,7 +105,14 @@ def _batch_appended(durable: Durable, record: BatchAppended) -> Durable:
     log = durable.logs[record.log]
     check(record.base == log.end and record.count > 0, "I-DENSE", log, record)
     grown = replace(log, end=log.end + record.count, appended_bytes=log.appended_bytes + record.size_bytes)
-    return replace(durable, logs=durable.logs.set(record.log, grown))
+    return producers.remember(replace(durable, logs=durable.logs.set(record.log, grown)), record)
+
+
+def _moved(durable: Durable, record: Moved) -> Durable:
+    found = durable.moved[record.log]
+    check(record.base not in found.bases, "I-DELAY", record)
+    moved = MovedBatches(found.bases.set(record.base, None), found.messages + record.count)
+    return replace(durable, moved=durable.moved.set(record.log, moved))
 
 
 def _settled(durable: Durable, record: Settled) -> Durable:
@@ -185,6 +197,8 @@ def _topic_created(durable: Durable, record: TopicCreated) -> Durable:
     for place, start in enumerate(record.starts):
         number = record.first_log + place
         logs[number] = Log(number, record.topic, place // lanes, place % lanes, start, start)
+    if is_hidden(record.name):
+        durable = replace(durable, moved=durable.moved.set(record.first_log, MovedBatches()))
     return replace(
         durable,
         next_topic=max(durable.next_topic, record.topic + 1),
@@ -206,11 +220,14 @@ def _topic_deleted(durable: Durable, record: TopicDeleted) -> Durable:
     for group, _ in ordered(durable.groups):
         for number in numbers:
             cursors_left.pop((group, number), None)
+    if is_hidden(topic.name):
+        durable = replace(durable, moved=durable.moved.delete(topic.first_log))
+    else:
+        durable = replace(durable, retired_by_name=durable.retired_by_name.set(topic.name, ends))
     return replace(
         durable,
         topics=durable.topics.delete(record.topic),
         topics_by_name=durable.topics_by_name.delete(topic.name),
-        retired_by_name=durable.retired_by_name.set(topic.name, ends),
         logs=logs.finish(),
         cursors=cursors_left.finish(),
     )

@@ -61,6 +61,7 @@ class Publish(Input, frozen=True):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    priority: int = 0
 
 
 class Subscribe(Input, frozen=True):
@@ -223,6 +224,18 @@ class Loaded(Input, frozen=True):
     batches: tuple[BatchMeta, ...]
 
 
+class Picked(Input, frozen=True):
+    """The answer to `Pick`: a stored batch under `handle`, as its entry describes it; size 0: it is gone."""
+
+    ticket: int
+    handle: int
+    size_bytes: int
+    count: int
+    target: int
+    expires_at_ms: int
+    flags: int
+
+
 class Copied(Input, frozen=True):
     """The answer to `Copy`: a new batch of one record under `handle`; size 0 means the original is gone."""
 
@@ -257,4 +270,5 @@ AnyInput = (
     | Sent
     | Loaded
     | Copied
+    | Picked
 )

@@ -77,11 +77,6 @@ def total(intervals: Intervals) -> int:
     return sum(last - first + 1 for first, last in intervals)
 
 
-def above(intervals: Intervals, floor: int) -> Intervals:
-    """The set without everything below `floor`."""
-    return intervals if not intervals or intervals[0][0] >= floor else remove(intervals, intervals[0][0], floor - 1)
-
-
 def assign(runs: Runs, first: int, last: int, value: int) -> Runs:
     """The run-length map with `value` over `first..last`; equal neighbours are joined."""
     left = tuple(run for run in clip(runs, first, last))

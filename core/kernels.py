@@ -57,6 +57,42 @@ def expiry(wall_ms: int, ttl_ms: int) -> int:
     return wall_ms + ttl_ms if ttl_ms > 0 else 0
 
 
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence number after `count` records from `sequence` on; it has 31 bits and begins again at 0."""
+    return (sequence + count) % (1 << 31)
+
+
+def due_hour(deliver_at_ms: int) -> int:
+    """The hour since 1970 that an instant lies in."""
+    return deliver_at_ms // 3_600_000
+
+
+LANES = 5
+
+
+def lane_weight(lane: int) -> int:
+    """How many messages a lane may send in its turn; all turns of a round are 100."""
+    if lane == 0:
+        return 50
+    if lane == 1:
+        return 25
+    if lane == 2:
+        return 15
+    return 7 if lane == 3 else 3
+
+
+def lane_turn(lane: int, left: int, work: int) -> tuple[int, int]:
+    """Whose turn it is, and for how many messages: the same lane's while it has work and something left, else the
+    next one's that has. Bit n of `work` says that lane n has work; at least one has."""
+    if left > 0 and work >> lane & 1:
+        return lane, left
+    for step in (1, 2, 3, 4, 5):
+        following = (lane + step) % LANES
+        if work >> following & 1:
+            return following, lane_weight(following)
+    return lane, left
+
+
 def is_expired(expires_at_ms: int, wall_ms: int) -> bool:
     """Whether a message with this end of life (0: none) is past it."""
     return expires_at_ms != 0 and expires_at_ms <= wall_ms

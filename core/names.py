@@ -15,6 +15,8 @@ from dovetail.core.ids import ordered
 NAME_BYTES_MAX = 240
 ONE = "*"
 REST = "#"
+HIDDEN = "~"
+"""What the broker's own topics begin with: no client can name them, no pattern matches them."""
 DEAD = "dlq"
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -75,6 +77,11 @@ def _canonical(text: str, what: str) -> str:
     if size > NAME_BYTES_MAX:
         raise BadName(f"the {what} has {size} bytes, the most is {NAME_BYTES_MAX}")
     return name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return name.startswith(HIDDEN)
 
 
 def is_plain(canonical: str) -> bool:

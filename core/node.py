@@ -29,6 +29,7 @@ from dovetail.core.effects import (
     Find,
     Hurry,
     LeaseEnded,
+    Pick,
     Read,
     Reply,
 )
@@ -183,6 +184,7 @@ class Node:
         self.observe = observe
         self.shelf = Shelf(self.options.tail_bytes_max, self.options.read_bytes_max)
         self.behind_lsn = state.durable.lsn
+        self._now = Now(0, state.durable.wall_ms)
         self._peers: dict[int, _Peer] = {}
         self._next_session = 1
         self._arrivals: list[AnyInput | _Joined] = [inputs.Start()]
@@ -300,7 +302,7 @@ class Node:
     def wake_ms(self) -> int | None:
         """When `tick` and `next_commit` are due at the latest, by the monotonic clock."""
         stalled = min(self._stalled_ms.values()) + self.options.stall_ms if self._stalled_ms else None
-        times = [each for each in (wake_ms(self.state), self.committer.wake_ms, stalled) if each is not None]
+        times = [each for each in (wake_ms(self.state, self._now), self.committer.wake_ms, stalled) if each is not None]
         return min(times, default=None)
 
     @property
@@ -342,9 +344,10 @@ class Node:
 
     def tick(self, now: Now) -> None:
         """Decide about everything that has arrived, and about what is due."""
+        self._now = now
         self._note_signs_of_life(now)
         for _ in range(ROUNDS_MAX):
-            due_ms = wake_ms(self.state)
+            due_ms = wake_ms(self.state, now)
             if not self._arrivals and (due_ms is None or due_ms > now.mono_ms):
                 break
             self._step(now, self._take_arrivals(now))
@@ -492,6 +495,8 @@ class Node:
                 self._read(effect.log, effect.from_offset, effect.bytes_max, lambda found: self._loaded(effect, found))
             case Copy():
                 self._gather(effect.log, effect.offset, effect.offset, lambda found: self._copied(effect, found))
+            case Pick():
+                self._gather(effect.log, effect.base, effect.base, lambda found: self._picked(effect, found))
             case Find():
                 job = FindTime(effect.log, effect.arrival_ms)
                 self._reads.append((job, lambda found: self._found(effect.ticket, found)))
@@ -549,6 +554,16 @@ class Node:
             self._arrivals.append(inputs.Copied(effect.ticket, 0, 0))
             return
         self._arrivals.append(inputs.Copied(effect.ticket, self._keep(data), len(data)))
+
+    def _picked(self, effect: Pick, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            record = entry.record
+            if record.base == effect.base:
+                fields = (record.count, record.other_log, record.expires_at_ms, record.flags)
+                handle = self._keep(entry.batch)
+                self._arrivals.append(inputs.Picked(effect.ticket, handle, record.size_bytes, *fields))
+                return
+        self._arrivals.append(inputs.Picked(effect.ticket, 0, 0, 0, 0, 0, 0))
 
     def _found(self, ticket: int, offset: object) -> None:
         self._arrivals.append(inputs.Found(ticket, offset if isinstance(offset, int) else 0))
@@ -640,7 +655,7 @@ class Node:
 
 def _meta(record: BatchAppended) -> BatchMeta:
     last = record.base + record.count - 1
-    return BatchMeta(record.base, last, record.size_bytes, record.expires_at_ms, record.flags)
+    return BatchMeta(record.base, last, record.size_bytes, record.expires_at_ms, record.flags, record.deliver_at_ms)
 
 
 def _one_spelling(topic: str) -> str:

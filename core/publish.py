@@ -1,115 +1,103 @@
-"""Publishing: a batch gets its place in a log, and is confirmed and shown when its frame is stored.
+"""Publishing: whether a batch is welcome, and where it goes.
 
-Promises  offsets of a log are dense and given once (I-DENSE); nothing is confirmed or shown before the journal has
-          it as its topic's sync policy asks (I-CONFIRM); a refused batch changes nothing.
+Promises  a refused batch changes nothing and is told why; one that was sent before is confirmed where it is (I-ONCE).
 Never     sees a payload.
 """
 
 from __future__ import annotations
 
-from dovetail.core import polls, topics
-from dovetail.core.codes import Acks, Status
+from dovetail.core import delay, producers, topics
+from dovetail.core.append import append
+from dovetail.core.codes import Acks, Priority, Status
 from dovetail.core.effects import Appended, Reply
-from dovetail.core.ids import Refusal, check
+from dovetail.core.ids import Refusal
 from dovetail.core.inputs import Publish
 from dovetail.core.kernels import expiry
 from dovetail.core.records import NO_TIME, BatchAppended, SyncPolicy
-from dovetail.core.state import TAIL_BATCHES_MAX, BatchMeta, Line, Tail, Topic
+from dovetail.core.state import Log, Topic
 from dovetail.core.turn import Turn
 
 
 def publish(turn: Turn, request: Publish) -> None:
     """Append a batch, or refuse it with the reason."""
     try:
-        topic = topics.find_or_create(turn, request.topic)
-        partition = _choose_partition(turn, topic, request.partition)
+        topic = _find_topic(turn, request.topic, request.partition)
+        log = _choose_log(turn, topic, request)
+        sent = producers.judge(turn.durable, log.id, request)
+        if sent is not None:
+            return _confirm_again(turn, request, sent.log, sent.base)
         if request.delay_ms:
-            raise Refusal(Status.INVALID, "delayed messages are not supported: publish without a delay")
+            waiting, base = delay.schedule(turn, log.id, request)
+            return _confirm(turn, waiting, turn.durable.logs[waiting.first_log], base, request)
     except Refusal as refusal:
         for ask in request.asks:
             turn.refuse(ask.session, ask.request, refusal.status, refusal.reason)
-        return
-    base = append(turn, topic, partition, request)
+        return None
+    append(turn, topic, record_of(turn, topic, log, request))
+    return _confirm(turn, topic, log, log.end, request)
+
+
+def record_of(turn: Turn, topic: Topic, log: Log, batch: Publish) -> BatchAppended:
+    """The record of a batch that goes to the end of `log`."""
+    return BatchAppended(
+        log.id,
+        log.end,
+        batch.count,
+        turn.wall_ms,
+        NO_TIME,
+        expiry(turn.wall_ms, batch.ttl_ms or topic.config.ttl_ms),
+        batch.flags,
+        batch.size_bytes,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.handle,
+    )
+
+
+def _confirm(turn: Turn, topic: Topic, log: Log, base: int, request: Publish) -> None:
+    """Have the publisher told when this step's frame is stored."""
     if request.acks == Acks.NONE:
         return
     replies = turn.replies if topic.config.sync == SyncPolicy.ALWAYS else turn.replies_written
-    for ask in request.asks:
-        answer = Appended(topic.name, partition, -1, base + ask.index, ask.count, turn.wall_ms)
-        replies.append(Reply(ask.session, ask.request, answer))
+    replies.extend(_replies(turn, topic, log, base, request))
 
 
-def _choose_partition(turn: Turn, topic: Topic, wanted: int) -> int:
-    if wanted < 0:
-        turn.next_spread += 1
-        return turn.next_spread % topic.partitions
-    if wanted >= topic.partitions:
-        raise Refusal(Status.INVALID, f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {wanted}")
-    return wanted
+def _replies(turn: Turn, topic: Topic, log: Log, base: int, request: Publish) -> list[Reply]:
+    lane = log.lane if topic.lanes else -1
+    place = (topic.name, log.partition, lane)
+    return [
+        Reply(ask.session, ask.request, Appended(*place, base + ask.index, ask.count, turn.wall_ms))
+        for ask in request.asks
+    ]
 
 
-def append(turn: Turn, topic: Topic, partition: int, batch: Publish) -> int:
-    """Give a batch the next offsets of a log; says the first of them."""
-    log = turn.durable.logs[topic.first_log + partition * max(1, topic.lanes)]
-    base = log.end
-    ttl_ms = batch.ttl_ms or topic.config.ttl_ms
-    expires_at_ms = expiry(turn.wall_ms, ttl_ms)
-    turn.emit(
-        BatchAppended(
-            log.id,
-            base,
-            batch.count,
-            turn.wall_ms,
-            NO_TIME,
-            expires_at_ms,
-            batch.flags,
-            batch.size_bytes,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            batch.handle,
-        )
-    )
-    end = base + batch.count
-    tail = turn.tails[log.id]
-    meta = BatchMeta(base, end - 1, batch.size_bytes, expires_at_ms, batch.flags)
-    turn.tails[log.id] = Tail(tail.stored, (*tail.batches[1 - TAIL_BATCHES_MAX :], meta))
-    ends = turn.ends if topic.config.sync == SyncPolicy.ALWAYS else turn.ends_written
-    ends[log.id] = end
-    return base
-
-
-def stored(turn: Turn, lsn: int) -> None:
-    """Frames up to `lsn` are synced: confirm and show what waited for them."""
-    check(turn.stored_lsn <= lsn < turn.lsn, "I-CONFIRM", turn.stored_lsn, lsn, turn.lsn)
-    turn.stored_lsn = lsn
-    turn.unsynced = _release(turn, turn.unsynced, lsn)
-    written(turn, lsn)
-
-
-def written(turn: Turn, lsn: int) -> None:
-    """Frames up to `lsn` are written: enough for topics that ask for no more."""
-    check(lsn < turn.lsn, "I-CONFIRM", lsn, turn.lsn)
-    turn.unwritten = _release(turn, turn.unwritten, lsn)
-
-
-def _release(turn: Turn, line: Line, lsn: int) -> Line:
-    if not line.waiting:
-        return Line(line.waiting, max(line.first, lsn + 1))
-    waiting = line.waiting.mutate()
-    for number in range(line.first, lsn + 1):
-        found = waiting.pop(number, None)
-        if found is not None:
-            for log, end in found.ends:
-                _show(turn, log, end)
-            turn.effects.extend(found.replies)
-    return Line(waiting.finish(), max(line.first, lsn + 1))
-
-
-def _show(turn: Turn, log: int, end: int) -> None:
-    tail = turn.tails.get(log)
-    if tail is None:
+def _confirm_again(turn: Turn, request: Publish, log_id: int, base: int) -> None:
+    """A batch that was sent before: confirmed now if it is stored, else when everything decided so far is."""
+    log = turn.durable.logs.get(log_id)
+    if log is None or request.acks == Acks.NONE:
         return
-    turn.tails[log] = Tail(max(tail.stored, end), tail.batches)
-    for owner in turn.readers.get(log, ()):
-        turn.wake(owner, log)
-    polls.answer_waiting(turn, log)
+    replies = _replies(turn, turn.durable.topics[log.topic], log, base, request)
+    if base < turn.tails[log_id].stored:
+        turn.effects.extend(replies)
+    else:
+        turn.reply_after_all(replies)
+
+
+def _find_topic(turn: Turn, text: str, partition: int) -> Topic:
+    """The topic to append to, made now if need be, but only if it has the partition that was asked for."""
+    found = topics.find(turn, text)
+    count = found.partitions if found else turn.settings.partitions
+    if partition >= count and (found or turn.settings.auto_create):
+        raise Refusal(Status.INVALID, f"topic {text!r} has partitions 0 to {count - 1}, not {partition}")
+    return found or topics.find_or_create(turn, text)
+
+
+def _choose_log(turn: Turn, topic: Topic, request: Publish) -> Log:
+    """The log of the partition and lane that a batch goes to."""
+    partition = request.partition
+    if partition < 0:
+        turn.next_spread += 1
+        partition = turn.next_spread % topic.partitions
+    lane = (request.priority or Priority.NORMAL) - 1 if topic.lanes else 0
+    return turn.durable.logs[topic.first_log + partition * max(1, topic.lanes) + lane]

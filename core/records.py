@@ -42,6 +42,7 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     sync: SyncPolicy = SyncPolicy.ALWAYS
     ttl_ms: int = 0
     dead_letters: bool = True
+    expired_to_dead_letters: bool = False
 
 
 class EntryFlag(IntFlag):
@@ -59,6 +60,7 @@ class FailReason(IntEnum):
     POISON = 2
     TIMEOUT = 3
     REJECTED = 4
+    EXPIRED = 5
 
 
 class BrokerStarted(Record, frozen=True, tag=1):
@@ -201,6 +203,14 @@ class FloorReset(Record, frozen=True, tag=18):
     floor: int
 
 
+class Moved(Record, frozen=True, tag=30):
+    """A delayed batch was appended where it belongs, in the same frame; its place here is done with."""
+
+    log: int
+    base: int
+    count: int
+
+
 AnyRecord = (
     BrokerStarted
     | TopicCreated
@@ -220,6 +230,7 @@ AnyRecord = (
     | DeadLettered
     | Expired
     | FloorReset
+    | Moved
 )
 
 LAZY = (Settled, AttemptFailed, Expired)

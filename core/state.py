@@ -59,6 +59,31 @@ class Group(Struct, frozen=True, gc=False):
     changed_ms: int
 
 
+class SentBatch(Struct, frozen=True, gc=False, array_like=True):
+    """A batch of an idempotent producer: its sequence numbers, and where it was appended."""
+
+    sequence: int
+    count: int
+    log: int
+    base: int
+
+
+class Producer(Struct, frozen=True, gc=False, array_like=True):
+    """What is remembered of an idempotent producer in one log."""
+
+    epoch: int
+    recent: tuple[SentBatch, ...]
+    touch: int
+    """When it was heard of last, counted in batches of such producers."""
+
+
+class MovedBatches(Struct, frozen=True, gc=False):
+    """Which batches of a delay log have moved to the logs they were meant for."""
+
+    bases: Map[int, None] = Map()
+    messages: int = 0
+
+
 class Durable(Struct, frozen=True, gc=False):
     """What survives a crash."""
 
@@ -75,6 +100,14 @@ class Durable(Struct, frozen=True, gc=False):
     groups: Map[int, Group] = Map()
     groups_by_name: Map[str, int] = Map()
     cursors: Map[tuple[int, int], Cursor] = Map()
+    producers: Map[tuple[int, int], Producer] = Map()
+    """(log, producer id) to what is remembered of it."""
+    producer_touches: Map[int, tuple[int, int]] = Map()
+    """`Producer.touch` to its key, so that the one heard of longest ago is found."""
+    next_touch: int = 1
+    oldest_touch: int = 1
+    moved: Map[int, MovedBatches] = Map()
+    """Delay log to what of it has moved."""
 
 
 class BatchMeta(Struct, frozen=True, gc=False):
@@ -85,6 +118,7 @@ class BatchMeta(Struct, frozen=True, gc=False):
     size_bytes: int
     expires_at_ms: int
     flags: int
+    deliver_at_ms: int = 0
 
 
 class Tail(Struct, frozen=True, gc=False):
@@ -182,6 +216,13 @@ class Dying(Struct, frozen=True, gc=False):
     era: int
 
 
+class Moving(Struct, frozen=True, gc=False):
+    """A delayed batch that is due: the shell was asked for it."""
+
+    log: int
+    base: int
+
+
 class Waiting(Struct, frozen=True, gc=False):
     """What becomes visible when a frame is stored: ends of logs, and answers."""
 
@@ -242,7 +283,15 @@ class Live(Struct, frozen=True, gc=False):
     polls: Map[int, tuple[Poll, ...]] = Map()
     """Log id to who waits for its next message."""
     seeking: Map[int, Seeking] = Map()
+    near: Map[int, None] = Map()
+    """Delay logs whose hour is near: what waits in them has its alarm."""
+    moving: Map[int, Moving] = Map()
+    moving_by_place: Map[tuple[int, int], int] = Map()
+    lane_turns: Map[tuple[int, int], tuple[int, int]] = Map()
+    """(owner, first lane's log) to the lane whose turn it is and how many messages are left of it."""
     timers: Wheel = Wheel()
+    alarms: Wheel = Wheel()
+    """Timers by the wall clock."""
     unsynced: Line = Line()
     unwritten: Line = Line()
     """Like `unsynced`, for topics whose sync policy asks for a write alone."""

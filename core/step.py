@@ -12,7 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from dovetail.core import dead_letters, dispatch, groups, leases, polls, publish, sessions, settling, timers, topics
+from dovetail.core import (
+    append,
+    dead_letters,
+    delay,
+    dispatch,
+    groups,
+    leases,
+    polls,
+    publish,
+    sessions,
+    settling,
+    timers,
+    topics,
+)
 from dovetail.core.codes import Status
 from dovetail.core.effects import AnyEffect
 from dovetail.core.ids import Now
@@ -29,6 +42,7 @@ from dovetail.core.inputs import (
     LeaveGroup,
     ListTopics,
     Loaded,
+    Picked,
     Publish,
     Seek,
     Seen,
@@ -44,6 +58,7 @@ from dovetail.core.inputs import (
     Unsubscribe,
     Written,
 )
+from dovetail.core.kernels import clamp_wall
 from dovetail.core.records import AnyRecord, BrokerStarted
 from dovetail.core.state import State
 from dovetail.core.turn import Turn
@@ -62,9 +77,17 @@ def step(state: State, now: Now, inputs: Iterable[AnyInput]) -> Step:
     return after, tuple(turn.records), tuple(turn.effects)
 
 
-def wake_ms(state: State) -> int | None:
-    """When the next step is due at the latest, by the monotonic clock; None when nothing is."""
-    return state.live.timers.wake_ms
+ALARM_MS_MAX = 1_000
+"""How long an alarm may be slept for: the wall clock can jump."""
+
+
+def wake_ms(state: State, now: Now) -> int | None:
+    """When the next step is due at the latest, by the monotonic clock, seen from `now`; None when nothing is."""
+    timer_ms, alarm_ms = state.live.timers.wake_ms, state.live.alarms.wake_ms
+    if alarm_ms is None:
+        return timer_ms
+    until_ms = min(max(0, alarm_ms - clamp_wall(state.durable.wall_ms, now.wall_ms)), ALARM_MS_MAX)
+    return min(now.mono_ms + until_ms, timer_ms if timer_ms is not None else timers.NEVER)
 
 
 def _fire_timers(turn: Turn) -> None:
@@ -78,6 +101,14 @@ def _fire_timers(turn: Turn) -> None:
             sessions.fell_silent(turn, a)
         elif kind == timers.POLL:
             polls.time_out(turn, a, b)
+    turn.alarms, due = timers.due(turn.alarms, turn.wall_ms)
+    for kind, a, b in due:
+        if kind == timers.DELAYED:
+            delay.fall_due(turn, a, b)
+        elif kind == timers.HOUR_NEAR:
+            delay.come_near(turn, a)
+        elif kind == timers.HOUR_OVER:
+            delay.hour_over(turn, a)
 
 
 def decide(turn: Turn, request: AnyInput) -> None:
@@ -86,11 +117,15 @@ def decide(turn: Turn, request: AnyInput) -> None:
         case Publish():
             publish.publish(turn, request)
         case Stored():
-            publish.stored(turn, request.lsn)
+            append.stored(turn, request.lsn)
         case Written():
-            publish.written(turn, request.lsn)
+            append.written(turn, request.lsn)
+        case Loaded() if request.owner == delay.OWNER:
+            delay.loaded(turn, request)
         case Loaded():
             dispatch.loaded(turn, request)
+        case Picked():
+            delay.picked(turn, request)
         case Sent():
             dispatch.sent(turn, request)
         case Copied():

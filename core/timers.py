@@ -22,6 +22,9 @@ LEASE = 1
 RETRY = 2
 SESSION = 3
 POLL = 4
+DELAYED = 5
+HOUR_NEAR = 6
+HOUR_OVER = 7
 
 
 def bucket_of(at_ms: int) -> int:

@@ -18,18 +18,23 @@ from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
 
+def find(turn: Turn, text: str) -> Topic | None:
+    """The topic called `text`, if there is one; raises `Refusal` for what can't be a topic's name."""
+    found = turn.durable.topics_by_name.get(text)
+    if found is None:
+        try:
+            found = turn.durable.topics_by_name.get(names.topic_name(text))
+        except BadName as error:
+            raise Refusal(Status.INVALID, str(error)) from None
+    return None if found is None else turn.durable.topics[found]
+
+
 def find_or_create(turn: Turn, text: str) -> Topic:
     """The topic called `text`, made now if topics are made on first use; raises `Refusal`."""
-    found = turn.durable.topics_by_name.get(text)
+    found = find(turn, text)
     if found is not None:
-        return turn.durable.topics[found]
-    try:
-        name = names.topic_name(text)
-    except BadName as error:
-        raise Refusal(Status.INVALID, str(error)) from None
-    found = turn.durable.topics_by_name.get(name)
-    if found is not None:
-        return turn.durable.topics[found]
+        return found
+    name = names.topic_name(text)
     if not turn.settings.auto_create:
         raise Refusal(Status.NOT_FOUND, f"topic {name!r} does not exist and topics are not created on first use here")
     return create(turn, name, turn.settings.partitions, 0, turn.settings.topic_defaults, automatic=True)
@@ -66,10 +71,12 @@ def create(
         )
     )
     topic = turn.durable.topics[turn.durable.topics_by_name[name]]
-    turn.topic_trie = turn.topic_trie.insert(name, topic.id)
+    if not names.is_hidden(name):
+        turn.topic_trie = turn.topic_trie.insert(name, topic.id)
     for log in routing.logs_of(topic):
         turn.tails[log] = Tail(turn.durable.logs[log].end)
-    routing.topic_appeared(turn, topic)
+    if not names.is_hidden(name):
+        routing.topic_appeared(turn, topic)
     return topic
 
 

@@ -26,6 +26,7 @@ class Turn:
     """The mutable inside of a step; decisions are functions that take one."""
 
     __slots__ = (
+        "alarms",
         "dirty",
         "durable",
         "dying",
@@ -34,10 +35,14 @@ class Turn:
         "ends_written",
         "ephemeral",
         "group_trie",
+        "lane_turns",
         "leases",
         "lsn",
         "members_by_name",
         "mono_ms",
+        "moving",
+        "moving_by_place",
+        "near",
         "next_lease",
         "next_poll",
         "next_spread",
@@ -87,6 +92,11 @@ class Turn:
         self.group_trie = live.group_trie
         self.subscription_trie = live.subscription_trie
         self.timers = live.timers
+        self.alarms = live.alarms
+        self.near = live.near.mutate()
+        self.moving = live.moving.mutate()
+        self.moving_by_place = live.moving_by_place.mutate()
+        self.lane_turns = live.lane_turns.mutate()
         self.unsynced = live.unsynced
         self.unwritten = live.unwritten
         self.stored_lsn = live.stored_lsn
@@ -128,6 +138,13 @@ class Turn:
         """Answer when this step's frame is stored (I-CONFIRM)."""
         self.replies.append(Reply(session, request, answer))
 
+    def reply_after_all(self, replies: list[Reply]) -> None:
+        """Answer when everything that was decided before this step is stored."""
+        last = self.lsn - 1
+        waiting = self.unsynced.waiting.get(last) or Waiting((), ())
+        waiting = replace(waiting, replies=(*waiting.replies, *replies))
+        self.unsynced = replace(self.unsynced, waiting=self.unsynced.waiting.set(last, waiting))
+
     def set_timer(self, at_ms: int, timer: Timer) -> None:
         """Have `timer` fire at `at_ms` of the monotonic clock."""
         self.timers = timers.put(self.timers, at_ms, timer)
@@ -135,6 +152,10 @@ class Turn:
     def clear_timer(self, at_ms: int, timer: Timer) -> None:
         """Forget a timer set for `at_ms`."""
         self.timers = timers.drop(self.timers, at_ms, timer)
+
+    def set_alarm(self, at_ms: int, timer: Timer) -> None:
+        """Have `timer` fire at `at_ms` of the wall clock."""
+        self.alarms = timers.put(self.alarms, at_ms, timer)
 
     def topic_of(self, log: int) -> Topic:
         """The topic that a log belongs to."""
@@ -221,7 +242,12 @@ class Turn:
             served_last=self.served_last.finish(),
             polls=self.polls.finish(),
             seeking=self.seeking.finish(),
+            near=self.near.finish(),
+            moving=self.moving.finish(),
+            moving_by_place=self.moving_by_place.finish(),
+            lane_turns=self.lane_turns.finish(),
             timers=self.timers,
+            alarms=self.alarms,
             unsynced=self.unsynced,
             unwritten=self.unwritten,
             stored_lsn=self.stored_lsn,

@@ -37,7 +37,7 @@ _U64: Final = Layout(">Q")
 _I32: Final = Layout(">i")
 _PUBLISH_TAIL: Final = Layout(">IB")
 _PRODUCE_MIDDLE: Final = Layout(">iBBQQI")
-_PRODUCE_ANSWER: Final = Layout(">BiQQ")
+_PRODUCE_ANSWER: Final = Layout(">BiQQB")
 _DELIVER_MIDDLE: Final = Layout(">iBQHQH")
 _RANGE: Final = Layout(">QQ")
 _SETTLE_HEAD: Final = Layout(">BH")
@@ -490,14 +490,17 @@ class HelloAnswer(Struct, frozen=True, gc=False):
 
 
 class ProduceAnswer(Struct, frozen=True, gc=False):
-    LAYOUT: ClassVar = "u8 status · i32 partition · u64 base_offset · u64 timestamp_ms"
+    LAYOUT: ClassVar = "u8 status · i32 partition · u64 base_offset · u64 timestamp_ms · u8 lane · str topic"
 
     partition: int
     base_offset: int
     timestamp_ms: int
+    lane: int = 0  # 0: the topic has none
+    topic: str = ""  # where it waits if it is delayed; "": where it was sent to
 
     def encode(self) -> bytes:
-        return _PRODUCE_ANSWER.pack(0, self.partition, self.base_offset, self.timestamp_ms)
+        fields = (0, self.partition, self.base_offset, self.timestamp_ms, self.lane)
+        return _PRODUCE_ANSWER.pack(*fields) + _text(self.topic)
 
 
 class SettleOutcome(Struct, frozen=True, gc=False):
@@ -1032,7 +1035,9 @@ def _read_hello_answer(read: _Reader) -> HelloAnswer:
 
 
 def _read_produce_answer(read: _Reader) -> ProduceAnswer:
-    return ProduceAnswer(read.i32("partition"), read.u64("base_offset"), read.u64("timestamp_ms"))
+    return ProduceAnswer(
+        read.i32("partition"), read.u64("base_offset"), read.u64("timestamp_ms"), read.u8("lane"), read.text("topic")
+    )
 
 
 def _read_settle_answer(read: _Reader) -> SettleAnswer:

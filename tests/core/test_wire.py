@@ -65,7 +65,7 @@ ANSWERS: dict[FrameType, st.SearchStrategy[wire.Answer]] = {
     FrameType.NACK: st.builds(wire.NackAnswer, st.integers(0, 3)),
     FrameType.JOIN_GROUP: st.builds(wire.GenerationAnswer, U64),
     FrameType.HELLO: st.builds(wire.HelloAnswer, TEXT, U64, U32, U32, U32, U32),
-    FrameType.PRODUCE: st.builds(wire.ProduceAnswer, I32, U64, U64),
+    FrameType.PRODUCE: st.builds(wire.ProduceAnswer, I32, U64, U64, st.integers(0, 5), TEXT),
     FrameType.SETTLE: st.builds(wire.SettleAnswer, st.lists(OUTCOME, max_size=4).map(tuple)),
     FrameType.FETCH: st.builds(wire.FetchAnswer, U64, U64, BLOB),
     FrameType.METADATA: st.builds(wire.MetadataAnswer, st.lists(TOPIC, max_size=3).map(tuple)),
