@@ -15,6 +15,7 @@ from hashlib import blake2b
 from heapq import merge
 from itertools import islice
 from struct import Struct as Layout
+from types import GenericAlias
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -90,15 +91,15 @@ def decode(data: bytes) -> Durable:
         if name == "":
             numbers = msgspec.msgpack.decode(content, type=dict[str, int])
         elif name in _MAPS:
-            pairs = list[tuple[get_args(_TYPES[name])]]  # type: ignore[misc]  # the field's own key and value
-            maps.setdefault(name, []).extend(msgspec.msgpack.decode(content, type=pairs, dec_hook=_pairs_to_map))
+            pairs = msgspec.msgpack.decode(content, type=_pairs_of(_TYPES[name]), dec_hook=_pairs_to_map)
+            maps.setdefault(name, []).extend(pairs)
     unknown = numbers.keys() - set(_NUMBERS)
     if unknown:
         raise NewerFormat(f"the checkpoint holds {', '.join(sorted(unknown))}, not known to this version")
-    fields: dict[str, Any] = {name: Map(pairs) for name, pairs in maps.items()}
+    fields: dict[str, Any] = {**numbers, **{name: Map(pairs) for name, pairs in maps.items()}}
     for name, source in _DERIVED.items():
         fields[name] = Map((value.name, key) for key, value in maps.get(source, ()))
-    return Durable(**numbers, **fields)
+    return Durable(**fields)
 
 
 def _split(data: memoryview) -> Iterator[tuple[str, msgspec.Raw]]:
@@ -126,4 +127,9 @@ def _map_to_pairs(value: object) -> object:
 def _pairs_to_map(kind: type, pairs: Any) -> object:
     if get_origin(kind) is not Map:
         raise NotImplementedError(f"a checkpoint can't hold {kind}")
-    return Map(msgspec.convert(pairs, list[tuple[get_args(kind)]]))  # type: ignore[misc]  # as above
+    return Map(msgspec.convert(pairs, _pairs_of(kind)))
+
+
+def _pairs_of(kind: Any) -> Any:
+    """The type of the pairs that a map is written as: `Map[K, V]` gives `list[tuple[K, V]]`."""
+    return GenericAlias(list, (GenericAlias(tuple, get_args(kind)),))

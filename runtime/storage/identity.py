@@ -15,6 +15,7 @@ from msgspec import Struct
 from dovetail.runtime.storage.disk import DiskError, Kind, Task, read_all, replace_file
 from dovetail.runtime.storage.findings import Finding, Outcome, Unusable
 from dovetail.runtime.storage.layout import BROKER
+from dovetail.runtime.storage.scan import list_segments
 
 FORMAT = 1
 
@@ -73,6 +74,13 @@ def read() -> Task[Identity | Finding | None]:
         return decode(text)
     except (ValueError, KeyError, TypeError) as error:
         return Finding(Outcome.REPAIRED, BROKER, 0, f"can't be read: {error}")
+
+
+def from_journal(created_ms: int) -> Task[Identity | None]:
+    """The identity that the journal's segments carry; None when there are none that can be read."""
+    segments, _ = yield from list_segments()
+    salts = [segment.header.salt for segment in segments if segment.header]
+    return new_identity(salts[-1], created_ms) if salts else None
 
 
 def write(identity: Identity) -> Task[None]:

@@ -265,10 +265,9 @@ def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[F
         return found, False, ()
     for directory in (JOURNAL, CHECKPOINTS, TOPICS):
         yield MakeDir(directory)
-    segments, _ = yield from list_segments()
-    salts = [segment.header.salt for segment in segments if segment.header]
-    is_new = found is None and not segments and not (yield from list_dir(CHECKPOINTS))
-    made = identity.new_identity(salts[-1] if salts else new_salt, wall_ms)
+    made = yield from identity.from_journal(wall_ms)
+    is_new = found is None and made is None and not (yield from list_dir(CHECKPOINTS))
+    made = made or identity.new_identity(new_salt, wall_ms)
     yield SyncDir("")
     yield from identity.write(made)
     if is_new:

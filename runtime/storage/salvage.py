@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.core.evolve import evolve
@@ -34,7 +35,7 @@ from dovetail.runtime.storage.disk import (
 )
 from dovetail.runtime.storage.findings import Finding, Outcome
 from dovetail.runtime.storage.layout import JOURNAL, QUARANTINE
-from dovetail.runtime.storage.log import LogFiles, Part
+from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
 
 HOLE_OFFSETS_MAX = 2**31 - 1
 """A batch counts its offsets in 31 bits."""
@@ -124,6 +125,73 @@ def fill(files: LogFiles, have: dict[int, Entry], end: int) -> Task[list[Finding
             at, arrival_ms = entry.last + 1, entry.record.arrival_ms
     yield from files.append(entries)
     return findings
+
+
+class Damage(Struct, frozen=True):
+    """Offsets `first..last` of a log that can't be read, and where they should be."""
+
+    log: int
+    place: int
+    path: str
+    position: int
+    first: int
+    last: int
+    reason: str
+
+    def finding(self, start: int) -> Finding:
+        """What it means for a log that begins at `start`."""
+        outcome = Outcome.LOST if self.last >= start else Outcome.UNNEEDED
+        return Finding(outcome, self.path, self.position, self.reason, log=self.log, first=self.first, last=self.last)
+
+
+def damages(files: LogFiles, end: int) -> Task[list[Damage]]:
+    """Every damage in a log's files below offset `end`: each entry is read and checked."""
+    found: list[Damage] = []
+    for place, part in enumerate(files.parts):
+        if part.base >= end:
+            break
+        stop = min(end, files.parts[place + 1].base if place + 1 < len(files.parts) else end)
+        walk = Walk(files, part, 0, 1 << 20)
+        while walk.offset < stop:
+            try:
+                entry = yield from walk.next()
+                reason = "the entries end here"
+            except LogDamaged as damage:
+                entry, reason = None, damage.reason
+            if entry is None:
+                position, first = walk.position, walk.offset
+                yield from _skip(files, part, walk)
+                last = min(walk.offset, stop) - 1
+                found.append(Damage(files.log, place, part.path, position, first, last, reason))
+    return found
+
+
+def _skip(files: LogFiles, part: Part, walk: Walk) -> Task[None]:
+    """Move a walk behind damage, to the next whole entry; to the end of everything when there is none."""
+    data: bytes = yield Read(part.path, walk.position, max(0, part.size - walk.position))
+    for at, entry in find_entries(data, files.log):
+        if entry.base > walk.offset:
+            walk.position, walk.offset = walk.position + at, entry.base
+            return
+    walk.position, walk.offset = part.size, 2**63
+
+
+def mend(files: LogFiles, place: int, lsn: int) -> Task[list[str]]:
+    """Put holes into a part in the place of what can't be read; gives where the damaged bytes are kept."""
+    part = files.parts[place]
+    data: bytes = yield Read(part.path, 0, part.size)
+    path = f"{quarantine_path(part.path, lsn)}.whole"
+    yield MakeDir(QUARANTINE)
+    yield from replace_file(path, (data,))
+    entries: list[Entry] = []
+    at, arrival_ms = part.base, 0
+    for _, entry in find_entries(data, files.log):
+        if entry.base >= at and entry.last < files.end_of(place):
+            entries += [*holes(files.log, at, entry.base, arrival_ms), entry]
+            at, arrival_ms = entry.last + 1, entry.record.arrival_ms
+    entries += holes(files.log, at, files.end_of(place), arrival_ms)
+    yield from files.replace_part(part, entries)
+    return [path]
 
 
 def holes(log: int, first: int, end: int, arrival_ms: int) -> list[Entry]:

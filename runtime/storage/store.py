@@ -20,12 +20,12 @@ from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
-from dovetail.runtime.storage.findings import Progress, RecoveryReport
+from dovetail.runtime.storage.findings import Finding, Progress, RecoveryReport
 from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.recover import Recovered, recover
 from dovetail.runtime.storage.retention import Proposal, lowest_floor, propose
-from dovetail.runtime.storage.salvage import move_aside
+from dovetail.runtime.storage.salvage import damages, mend, move_aside
 
 PREPARE_BYTES = 1 << 20
 """How much of a spare segment is written at a time."""
@@ -166,6 +166,18 @@ class Store:
             yield from remove_file(checkpoint_path(lsn))
         if len(lsns) >= CHECKPOINTS_KEPT:
             yield from self._journal.free(lsns[-CHECKPOINTS_KEPT])
+
+    def mend(self) -> Task[tuple[list[Finding], list[str]]]:
+        """Read every entry of every log and put holes in the place of what can't be read; gives what was found
+        and where the damaged bytes are kept. Takes long: it is for repairs."""
+        findings: list[Finding] = []
+        kept: list[str] = []
+        for _, files in sorted(self._logs.files.items()):
+            found = yield from damages(files, files.end)
+            findings += (damage.finding(0) for damage in found)
+            for place in sorted({damage.place for damage in found}):
+                kept += yield from mend(files, place, self._written_lsn)
+        return findings, kept
 
     def close(self) -> Task[None]:
         """Put what was written behind on the disk and give the directory up."""

@@ -1,0 +1,132 @@
+"""`dovetail log`: look at a data directory while no broker runs on it, and repair it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli.output import Json, fail, print_json
+from dovetail.runtime.exits import Exit
+
+if TYPE_CHECKING:
+    from dovetail.runtime.storage.real_disk import RealDisk
+
+app = typer.Typer(no_args_is_help=True, help="Verify, dump and repair a data directory, offline.")
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The data directory.")]
+
+
+class What(StrEnum):
+    """What a dump shows."""
+
+    JOURNAL = "journal"
+    LOGS = "logs"
+    STATE = "state"
+
+
+@app.callback()
+def log() -> None:
+    """Verify, dump and repair a data directory, offline."""
+
+
+@app.command("verify")
+def verify_directory(directory: Directory, json: Json = False) -> None:
+    """Read everything in DIR and say what is damaged; ends with 65 when something that was stored is lost."""
+    from dovetail.runtime.storage import tools
+    from dovetail.runtime.storage.disk import run
+    from dovetail.runtime.storage.layout import StoreOptions
+
+    with _opened(directory) as disk:
+        found = run(disk, tools.verify(StoreOptions()))
+    if json:
+        print_json(found)
+    else:
+        typer.echo(
+            f"broker {found.broker_id}: {found.topics} topics, {found.logs} logs, {found.messages} messages, "
+            f"{found.log_bytes} bytes in logs; journal to lsn {found.last_lsn}, checkpoint at {found.checkpoint_lsn}"
+        )
+        for finding in found.findings:
+            typer.echo(str(finding))
+        typer.echo("sound" if found.is_sound else f"damaged: `dovetail log repair {directory} --yes` goes on without")
+    if not found.is_sound:
+        raise typer.Exit(int(Exit.DAMAGED))
+
+
+@app.command("dump")
+def dump_directory(
+    directory: Directory,
+    what: Annotated[What, typer.Argument(help="What to show.")] = What.JOURNAL,
+    topic: Annotated[str, typer.Option("--topic", help="Only this topic's logs.")] = "",
+    records: Annotated[bool, typer.Option("--records", help="Show the messages too.")] = False,
+    json: Json = False,
+) -> None:
+    """Print what is in DIR, one line each: journal records, log entries, or the state."""
+    from dovetail.runtime.storage import tools
+    from dovetail.runtime.storage.disk import run
+    from dovetail.runtime.storage.layout import StoreOptions
+
+    emit = print_json if json else _print_row
+    options = StoreOptions()
+    with _opened(directory) as disk:
+        match what:
+            case What.JOURNAL:
+                run(disk, tools.dump_journal(options, emit, records))
+            case What.LOGS:
+                run(disk, tools.dump_logs(options, topic, emit, records))
+            case What.STATE:
+                run(disk, tools.dump_state(options, emit))
+
+
+@app.command("repair")
+def repair_directory(
+    directory: Directory,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it: what can't be read is given up.")] = False,
+    json: Json = False,
+) -> None:
+    """Go on without what is damaged in DIR; what is cut is kept in DIR/quarantine."""
+    from dovetail.runtime.storage import tools
+    from dovetail.runtime.storage.disk import run
+    from dovetail.runtime.storage.layout import StoreOptions
+
+    if not yes:
+        fail(f"look first: `dovetail log verify {directory}`; then repair with --yes", Exit.USAGE)
+    with _opened(directory) as disk:
+        run(disk, tools.verify(StoreOptions()))
+        done = run(disk, tools.repair(StoreOptions(), time.time_ns() // 1_000_000, secrets.randbits(63) + 1))
+    if json:
+        print_json(done)
+        return
+    for finding in (*done.report.findings, *done.findings):
+        typer.echo(str(finding))
+    for path in done.quarantined:
+        typer.echo(f"kept: {path}")
+    typer.echo("repaired" if done.quarantined else "nothing to repair")
+
+
+@contextmanager
+def _opened(directory: str) -> Iterator[RealDisk]:
+    """The directory as a disk; its troubles become one line and an exit code."""
+    from dovetail.runtime.storage.disk import DiskError, Kind
+    from dovetail.runtime.storage.findings import Corrupted, Unusable
+    from dovetail.runtime.storage.real_disk import RealDisk
+
+    disk = RealDisk(directory)
+    try:
+        yield disk
+    except DiskError as error:
+        fail(str(error), Exit.LOCKED if error.kind is Kind.LOCKED else Exit.DISK)
+    except (Corrupted, Unusable) as error:
+        fail(f"{directory}: {error}", Exit.DAMAGED)
+    finally:
+        disk.close()
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    lsn = f"{row.pop('lsn')} " if "lsn" in row else ""
+    kind = row.pop("kind")
+    typer.echo(f"{lsn}{kind} " + " ".join(f"{name}={value!r}" for name, value in row.items()))

@@ -1,0 +1,230 @@
+"""Looking at a data directory offline: verify all of it, dump what is in it, repair what can be.
+
+Promises  `verify` and `dump` read every byte that matters and change nothing; `repair` keeps what it cuts in
+          `quarantine/`; all of them hold the directory's lock, so that no broker changes it under them.
+Never     guesses: an entry or frame is either whole or reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from dovetail.core import batch
+from dovetail.core.batch import BatchError
+from dovetail.core.ids import ordered
+from dovetail.core.journal_format import Entry, Frame
+from dovetail.core.state import Durable
+from dovetail.runtime.storage import identity
+from dovetail.runtime.storage.codecs import CODECS
+from dovetail.runtime.storage.disk import DiskError, Kind, Lock, Task, Unlock
+from dovetail.runtime.storage.findings import Finding, Outcome, Progress, RecoveryReport, Unusable
+from dovetail.runtime.storage.identity import Identity
+from dovetail.runtime.storage.layout import LOCK, StoreOptions
+from dovetail.runtime.storage.log import LogDamaged, LogFiles, Walk
+from dovetail.runtime.storage.recover import Examined, examine, items_of
+from dovetail.runtime.storage.salvage import damages
+from dovetail.runtime.storage.scan import read_span
+from dovetail.runtime.storage.store import open_store
+
+Report = Callable[[Progress], None]
+Row = dict[str, Any]
+Emit = Callable[[Row], None]
+HOLDER = "dovetail log"
+
+T = TypeVar("T")
+
+
+class Verified(Struct, frozen=True):
+    """What a data directory holds, and what is wrong with it."""
+
+    broker_id: str
+    checkpoint_lsn: int
+    last_lsn: int
+    topics: int
+    logs: int
+    log_bytes: int
+    messages: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether everything that was promised can be read."""
+        return all(finding.outcome is not Outcome.LOST for finding in self.findings)
+
+
+class Repaired(Struct, frozen=True):
+    """What a repair did."""
+
+    report: RecoveryReport
+    findings: tuple[Finding, ...]
+    """What was found wrong with the parts of logs that a start does not look at."""
+    quarantined: tuple[str, ...]
+
+
+def verify(options: StoreOptions, on_progress: Report | None = None) -> Task[Verified]:
+    """Read the whole directory; gives what it holds and every damage."""
+    return _locked(_verify(options, on_progress))
+
+
+def _verify(options: StoreOptions, on_progress: Report | None) -> Task[Verified]:
+    found = yield from _examine(options, on_progress)
+    durable = found.fold.durable
+    findings = list(found.findings)
+    seen = {(finding.path, finding.position) for finding in findings}
+    for each in found.surveys:
+        log = durable.logs[each.files.log]
+        for damage in (yield from damages(each.files, each.end)):
+            finding = damage.finding(log.start)
+            if (finding.path, finding.position) not in seen:
+                findings.append(finding)
+    size = sum(part.size for each in found.surveys for part in each.files.parts)
+    messages = sum(log.end - log.start for _, log in ordered(durable.logs))
+    return Verified(
+        found.identity.broker_id,
+        found.kept.newest.lsn,
+        durable.lsn,
+        len(durable.topics),
+        len(durable.logs),
+        size,
+        messages,
+        tuple(findings),
+    )
+
+
+def repair(options: StoreOptions, wall_ms: int, salt: int) -> Task[Repaired]:
+    """Go on without what is damaged: afterwards a broker starts, and `verify` finds nothing lost."""
+    store, opened = yield from open_store(options, HOLDER, wall_ms, salt, go_on_without_damage=True)
+    try:
+        findings, kept = yield from store.mend()
+    except Exception:
+        yield Unlock(LOCK)
+        raise
+    yield from store.close()
+    return Repaired(opened.report, tuple(findings), (*opened.report.quarantined, *kept))
+
+
+def dump_journal(options: StoreOptions, emit: Emit, with_records: bool = False) -> Task[None]:
+    """Every frame that is still in the journal, one row per record."""
+    return _locked(_dump_journal(options, emit, with_records))
+
+
+def _dump_journal(options: StoreOptions, emit: Emit, with_records: bool) -> Task[None]:
+    found = yield from _examine(options, None)
+    for span in found.scanned.spans:
+        for frame in (yield from read_span(span)):
+            for row in _frame_rows(frame, with_records):
+                emit(row)
+    _emit_findings(found, emit)
+
+
+def _frame_rows(frame: Frame, with_records: bool) -> Generator[Row, None, None]:
+    head = {"lsn": frame.lsn, "wall_ms": frame.wall_ms, "synced_lsn": frame.synced_lsn}
+    for item in items_of(frame):
+        if isinstance(item, Entry):
+            yield {**head, **_entry_row(item, with_records)}
+        else:
+            yield {**head, "kind": type(item).__name__, **asdict(item)}
+
+
+def dump_logs(options: StoreOptions, topic: str, emit: Emit, with_records: bool = False) -> Task[None]:
+    """Every entry in the logs' files, of one topic or (with "") of all; damage is a row of its own."""
+    return _locked(_dump_logs(options, topic, emit, with_records))
+
+
+def _dump_logs(options: StoreOptions, topic: str, emit: Emit, with_records: bool) -> Task[None]:
+    found = yield from _examine(options, None)
+    durable = found.fold.durable
+    if topic and topic not in durable.topics_by_name:
+        raise Unusable(f"there is no topic {topic!r} in this directory")
+    for each in found.surveys:
+        log = durable.logs[each.files.log]
+        name = durable.topics[log.topic].name
+        if topic in ("", name):
+            where = {"topic": name, "partition": log.partition, "lane": log.lane}
+            yield from _dump_log(each.files, where, emit, with_records)
+    _emit_findings(found, emit)
+
+
+def _dump_log(files: LogFiles, where: Row, emit: Emit, with_records: bool) -> Task[None]:
+    for part in files.parts:
+        walk = Walk(files, part, 0, 1 << 20)
+        try:
+            while (entry := (yield from walk.next())) is not None:
+                emit({**where, **_entry_row(entry, with_records)})
+        except LogDamaged as damage:
+            row = {"kind": "damage", "path": damage.path, "position": damage.position, "reason": damage.reason}
+            emit({**where, **row})
+
+
+def dump_state(options: StoreOptions, emit: Emit) -> Task[None]:
+    """The state that checkpoint and journal stand for, one row per thing."""
+    return _locked(_dump_state(options, emit))
+
+
+def _dump_state(options: StoreOptions, emit: Emit) -> Task[None]:
+    found = yield from _examine(options, None)
+    for row in state_rows(found.fold.durable):
+        emit(row)
+    _emit_findings(found, emit)
+
+
+def state_rows(durable: Durable) -> Generator[Row, None, None]:
+    """The durable state, one row per topic, log, group and cursor."""
+    yield {"kind": "state", "lsn": durable.lsn, "incarnation": durable.incarnation, "wall_ms": durable.wall_ms}
+    for _, topic in ordered(durable.topics):
+        yield {"kind": "topic", **asdict(topic)}
+    for _, log in ordered(durable.logs):
+        yield {"kind": "log", **asdict(log)}
+    for _, group in ordered(durable.groups):
+        yield {"kind": "group", **asdict(group)}
+    for (group_id, log_id), cursor in ordered(durable.cursors):
+        yield {"kind": "cursor", "group": group_id, "log": log_id, **asdict(cursor)}
+
+
+def _entry_row(entry: Entry, with_records: bool) -> Row:
+    row: Row = {"kind": "hole" if entry.is_hole else "entry", **asdict(entry.record)}
+    if with_records:
+        try:
+            row["records"] = [asdict(record) for record in batch.parse(entry.batch, codecs=CODECS)]
+        except BatchError as error:
+            row["problem"] = str(error)
+    return row
+
+
+def _emit_findings(found: Examined, emit: Emit) -> None:
+    for finding in found.findings:
+        emit({"kind": "damage", **asdict(finding)})
+
+
+def _examine(options: StoreOptions, on_progress: Report | None) -> Task[Examined]:
+    """Recovery's own look at the directory; an identity that can't be read is taken from the journal."""
+    whose = yield from identity.read()
+    findings: tuple[Finding, ...] = ()
+    if not isinstance(whose, Identity):
+        missing = Finding(Outcome.REPAIRED, "broker.json", 0, "is missing")
+        findings = (whose or missing,)
+        whose = yield from identity.from_journal(0)
+        if whose is None:
+            raise Unusable("there is no broker.json and no journal: this is not a data directory")
+    return (yield from examine(options, whose, False, findings, on_progress))
+
+
+def _locked(task: Task[T]) -> Task[T]:
+    """Do the task while holding the directory's lock."""
+    try:
+        yield Lock(LOCK, HOLDER)
+    except DiskError as error:
+        if error.kind is Kind.MISSING:
+            raise Unusable("there is no such directory") from error
+        raise
+    try:
+        result = yield from task
+    except Exception:
+        yield Unlock(LOCK)
+        raise
+    yield Unlock(LOCK)
+    return result

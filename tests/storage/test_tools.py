@@ -1,0 +1,145 @@
+"""What people do to a data directory without a broker: verify, dump, repair."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dovetail.cli.log import app
+from dovetail.runtime.exits import Exit
+from dovetail.runtime.storage import tools
+from dovetail.runtime.storage.disk import run
+from dovetail.runtime.storage.findings import Outcome
+from dovetail.runtime.storage.layout import StoreOptions
+from dovetail.runtime.storage.real_disk import RealDisk
+from dovetail.sim.disk import SimDisk
+from tests.storage.build import SALT, SMALL, Broker, sim_disk, values_of
+
+
+def filled(disk: SimDisk | RealDisk, options: StoreOptions = SMALL) -> Broker:
+    broker = Broker(disk, options)
+    log = broker.create("orders")
+    group = broker.join("billing", log)
+    for number in range(30):
+        broker.publish(log, b"message %d" % number * 10)
+    broker.settle(group, log, 0, 9)
+    broker.checkpoint()
+    return broker
+
+
+def test_a_sound_directory_is_verified_as_such() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    found = run(disk, tools.verify(SMALL))
+    assert found.is_sound
+    assert found.findings == ()
+    assert (found.topics, found.logs, found.messages) == (1, 1, 30)
+
+
+def test_verify_changes_nothing_and_reports_every_flipped_bit_of_a_log() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    path, data = next((path, data) for path, data in disk.files() if path.endswith("00.log"))
+    for bit in range(5, len(data) * 8, 97):
+        twin = disk.copy()
+        twin.flip(path, bit)
+        before = dict(twin.files())
+        found = run(twin, tools.verify(SMALL))
+        assert [finding.outcome for finding in found.findings] == [Outcome.LOST]
+        assert found.findings[0].path == path
+        assert 0 <= found.findings[0].first <= found.findings[0].last
+        assert dict(twin.files()) == before
+
+
+def test_repair_puts_a_hole_where_an_entry_can_not_be_read_and_keeps_the_rest() -> None:
+    disk = sim_disk()
+    broker = filled(disk)
+    entries = broker.read_all(1)
+    broker.close()
+    path = next(path for path, _ in disk.files() if path.endswith("00.log"))
+    damaged = dict(disk.files())[path]
+    disk.flip(path, 300 * 8)
+    done = run(disk, tools.repair(SMALL, 1, SALT))
+    lost = {offset for each in done.findings for offset in range(each.first, each.last + 1)}
+    assert len(lost) == 1
+    again = Broker(disk)
+    assert again.read_all(1) == [entry for entry in entries if entry.base not in lost]
+    (kept,) = done.quarantined
+    assert len(dict(disk.files())[kept]) == len(damaged)
+    again.close()
+    assert run(disk, tools.verify(SMALL)).findings == ()
+
+
+def test_a_part_that_is_gone_becomes_a_hole() -> None:
+    disk = sim_disk()
+    broker = filled(disk)
+    entries = broker.read_all(1)
+    parts = run(disk, broker.store.parts(1))
+    broker.close()
+    disk.remove(f"topics/orders/0/{parts[1].base:020}.log")
+    assert not run(disk, tools.verify(SMALL)).is_sound
+    run(disk, tools.repair(SMALL, 1, SALT))
+    again = Broker(disk)
+    assert again.read_all(1) == [each for each in entries if not parts[1].base <= each.base < parts[1].end]
+    again.close()
+    assert run(disk, tools.verify(SMALL)).is_sound
+
+
+def test_a_dump_shows_journal_logs_and_state() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    journal: list[dict[str, object]] = []
+    logs: list[dict[str, object]] = []
+    state: list[dict[str, object]] = []
+    run(disk, tools.dump_journal(SMALL, journal.append))
+    run(disk, tools.dump_logs(SMALL, "orders", logs.append, with_records=True))
+    run(disk, tools.dump_state(SMALL, state.append))
+    assert "Settled" in {row["kind"] for row in journal}
+    assert [row["base"] for row in logs] == list(range(30))
+    assert {row["kind"] for row in state} == {"state", "topic", "log", "group", "cursor"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    disk = RealDisk(os.fspath(tmp_path / "data"))
+    filled(disk, StoreOptions(journal_segment_bytes=8192, log_segment_bytes=2048)).close()
+    disk.close()
+    return tmp_path / "data"
+
+
+def test_the_command_verifies_dumps_and_repairs(data: Path) -> None:
+    runner = CliRunner()
+    verified = runner.invoke(app, ["verify", os.fspath(data), "--json"])
+    assert verified.exit_code == 0
+    assert json.loads(verified.stdout)["messages"] == 30
+    dumped = runner.invoke(app, ["dump", os.fspath(data), "logs", "--records", "--json"])
+    assert len([json.loads(line) for line in dumped.stdout.splitlines()]) == 30
+    assert "TopicCreated" in runner.invoke(app, ["dump", os.fspath(data)]).stdout
+    log = min((data / "topics/orders/0").glob("*.log"))
+    content = bytearray(log.read_bytes())
+    content[200] ^= 1
+    log.write_bytes(content)
+    damaged = runner.invoke(app, ["verify", os.fspath(data)])
+    assert damaged.exit_code == Exit.DAMAGED
+    assert f"{log.name} at" in damaged.stdout
+    assert runner.invoke(app, ["repair", os.fspath(data)]).exit_code == Exit.USAGE
+    repaired = runner.invoke(app, ["repair", os.fspath(data), "--yes"])
+    assert repaired.exit_code == 0, repaired.output
+    assert "kept: quarantine/" in repaired.stdout
+    assert runner.invoke(app, ["verify", os.fspath(data)]).exit_code == 0
+
+
+def test_a_directory_in_use_or_not_there_is_refused(data: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    disk = RealDisk(os.fspath(data))
+    broker = Broker(disk, StoreOptions(journal_segment_bytes=8192))
+    locked = runner.invoke(app, ["verify", os.fspath(data)])
+    assert locked.exit_code == Exit.LOCKED
+    assert "a test" in locked.output
+    assert values_of(broker.read(1, 0, 1)) == [b"message 0" * 10]
+    disk.close()
+    assert runner.invoke(app, ["verify", os.fspath(tmp_path / "nowhere")]).exit_code == Exit.DAMAGED
