@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
@@ -29,7 +30,8 @@ from dovetail.runtime.client.producer import Headers, Priority, Receipt, Value
 
 T = TypeVar("T")
 
-_TAKE: Final = 100  # messages fetched from the loop's thread at a time
+_TAKE: Final = 100  # messages fetched from the loop's thread at a time, at most
+_AHEAD_SECONDS: Final = 0.1  # no more are fetched at a time than are handled within this
 
 
 class _Loop:
@@ -204,6 +206,8 @@ class Subscription:
         self._subscription = subscription
         self._loop = loop
         self._taken: deque[Message] = deque()
+        self._fetched = 0
+        self._fetched_at = 0.0
 
     def take(self, count_max: int = _TAKE, *, timeout: Duration | None = None) -> list[Message]:
         """Wait for a message, then take all that are here, up to `count_max`; none if `timeout` comes first."""
@@ -227,10 +231,18 @@ class Subscription:
 
     def __next__(self) -> Message:
         if not self._taken:
-            self._taken.extend(self.take())
+            count = worth_fetching(self._fetched, time.monotonic() - self._fetched_at)
+            self._taken.extend(self.take(count))
+            self._fetched, self._fetched_at = len(self._taken), time.monotonic()
         if not self._taken:
             raise StopIteration
         return self._taken.popleft()
+
+
+def worth_fetching(handled: int, seconds: float) -> int:
+    """How many messages to fetch at a time after `handled` of them took so long. Fetched messages count as taken: their
+    leases run, so a slow program fetches one by one, while a quick one is spared the way between threads."""
+    return max(1, min(_TAKE, int(handled * _AHEAD_SECONDS / max(seconds, 1e-6))))
 
 
 class Message:

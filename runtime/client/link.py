@@ -289,7 +289,8 @@ class Link(asyncio.Protocol):
         if self._silence_max and silence > self._silence_max and not self._reading_held:
             self.abort(f"the broker has said nothing for {silence:.1f} s")
             return
-        if not self._spoke:
+        # Who only sends what has no answer hears nothing either, unless it asks.
+        if not self._spoke or silence >= seconds:
             self.ask(Heartbeat(), ignore)
         self._spoke = False
         self._beat_after(seconds)

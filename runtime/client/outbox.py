@@ -10,6 +10,7 @@ Promises  of the batches that a lane has to send, the one opened first goes firs
 Never     looks at a clock or a socket, builds bytes, or knows what a token is.
 """
 
+import math
 from bisect import insort
 from collections import deque
 from typing import Generic, TypeVar
@@ -96,8 +97,8 @@ class Outbox(Generic[T]):
         """The deadline that ends first."""
         return min((batch.deadline for batch in self._batches.values()), default=None)
 
-    def add(self, route: Route, record: NewRecord, size_bytes: int, token: T, deadline: float) -> bool:
-        """Take a message. True if it opened a batch, for which the linger time begins."""
+    def add(self, route: Route, record: NewRecord, size_bytes: int, token: T) -> Batch[T] | None:
+        """Take a message. If it opened a batch, gives that: its linger time begins, and it needs a deadline."""
         lane = self._lanes.get(route)
         if lane is None:
             lane = self._lanes[route] = _Lane()
@@ -105,9 +106,9 @@ class Outbox(Generic[T]):
         if batch is not None and batch.size_bytes + size_bytes > self._batch_bytes:
             self._close(route, lane, batch)
             batch = None
-        opened = batch is None
+        opened = None
         if batch is None:
-            batch = lane.open = self._new_batch(route, deadline)
+            batch = lane.open = opened = self._new_batch(route, math.inf)
         batch.records.append(record)
         batch.tokens.append(token)
         batch.size_bytes += size_bytes

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -167,21 +167,25 @@ class Producer:
         Awaiting `send` itself only waits while the producer is full. `topic` is the producer's by default; without
         `partition` the partitioner chooses; `delay` 0 delivers at once; `ttl` 0 never expires.
         """
-        name = self._topic_for(topic)
-        _check_priority(priority)
-        key_bytes = key.encode() if isinstance(key, str) else key
+        # This runs once per message: what most messages do without is looked at only where it is there.
+        name = self._topic_for(topic) if topic is not None or self._topic is None else self._topic
+        if priority != "normal":
+            _refuse_priority(priority)
+        if isinstance(key, str):
+            key = key.encode()
         value_bytes = value.encode() if isinstance(value, str) else bytes(value)
-        record_headers = _record_headers(headers) if headers else ()
         if partition is None:
-            partition = await self._choose(name, key_bytes)
+            partition = ANY
+            if key is not None or self._partitioner.needs_count:
+                partition = self._partitioner.choose(name, key, await self._home.partition_count(name))
         elif partition < 0:
             raise ValueError(f"a partition is 0 or more, this is {partition}")
         route = Route(name, partition, milliseconds(delay) if delay else 0, milliseconds(ttl) if ttl else 0)
         while self._outbox.full:
             await self._wait_for_room()
-        if self._closed or self._failure is not None:
+        if self._closed:
             raise self._failure or ValueError("the producer is closed: send while it is open")
-        return self._add(route, (key_bytes, value_bytes, record_headers))
+        return self._add(route, (key, value_bytes, _record_headers(headers) if headers else ()))
 
     async def publish(
         self,
@@ -256,25 +260,24 @@ class Producer:
             raise ValueError("this producer has no topic of its own: name one with each message")
         return self._topic
 
-    async def _choose(self, topic: str, key: bytes | None) -> int:
-        if key is None and not self._partitioner.needs_count:
-            return ANY
-        return self._partitioner.choose(topic, key, await self._home.partition_count(topic))
-
     def _add(self, route: Route, record: NewRecord) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        size_bytes = _size(record)
-        opened = self._outbox.add(route, record, size_bytes, future, self._loop.time() + self._timeout)
-        if opened and self._linger_timer is None:
+        opened = self._outbox.add(route, record, _size(record), future)
+        if opened is not None:
+            self._opened(opened)
+        if self._outbox.ready:
+            self.pump()
+        return future
+
+    def _opened(self, each: Batch[asyncio.Future[Receipt]]) -> None:
+        each.deadline = self._loop.time() + self._timeout
+        if self._deadline_timer is None:
+            self._watch_deadlines()
+        if self._linger_timer is None:
             if self._linger:
                 self._linger_timer = self._loop.call_later(self._linger, self._ripen)
             else:
                 self._linger_timer = self._loop.call_soon(self._ripen)
-        if opened and self._deadline_timer is None:
-            self._watch_deadlines()
-        if self._outbox.ready:
-            self.pump()
-        return future
 
     def _ripen(self) -> None:
         if self._linger_timer is not None:
@@ -394,9 +397,8 @@ def _record_headers(headers: Headers) -> RecordHeaders:
     return tuple([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs])
 
 
-def _check_priority(priority: Priority) -> None:
-    if priority != "normal":
-        raise ValueError(f"priority {priority!r}: protocol version 1 has no lanes, so every message is 'normal'")
+def _refuse_priority(priority: Priority) -> NoReturn:
+    raise ValueError(f"priority {priority!r}: protocol version 1 has no lanes, so every message is 'normal'")
 
 
 def _check_at_least(name: str, value: float, least: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.runtime.client import Disconnected, Outcome
-from dovetail.runtime.client.blocking import connect
+from dovetail.runtime.client.blocking import connect, worth_fetching
 from tests.client.broker import config, serving_elsewhere
 
 
@@ -50,6 +50,14 @@ def test_threads_share_a_client(tmp_path: Path) -> None:
             thread.join()
         (topic,) = dv.topics("orders")
         assert topic.messages == 10
+
+
+def test_a_slow_program_fetches_one_by_one_and_a_quick_one_does_not() -> None:
+    assert worth_fetching(0, 100.0) == 1
+    assert worth_fetching(1, 2.0) == 1
+    assert worth_fetching(1, 0.001) == 100
+    assert worth_fetching(100, 0.5) == 20
+    assert worth_fetching(100, 0.0) == 100
 
 
 def test_iteration_ends_when_the_subscription_is_closed(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ def outbox(
 
 def put(box: Outbox[int], route: Route, *tokens: int, size_bytes: int = 10) -> None:
     for token in tokens:
-        box.add(route, (None, b"", ()), size_bytes, token, deadline=float(token))
+        opened = box.add(route, (None, b"", ()), size_bytes, token)
+        if opened is not None:
+            opened.deadline = float(token)
 
 
 def sent(box: Outbox[int]) -> Batch[int]:
@@ -66,8 +68,8 @@ def test_a_message_larger_than_a_batch_goes_alone() -> None:
 
 def test_each_new_batch_says_that_the_linger_time_begins() -> None:
     box = outbox(batch_bytes=25)
-    opened = [box.add(A, (None, b"", ()), 10, token, 0.0) for token in range(4)]
-    assert opened == [True, False, True, False]
+    opened = [box.add(A, (None, b"", ()), 10, token) for token in range(4)]
+    assert [batch is not None for batch in opened] == [True, False, True, False]
 
 
 def test_routes_are_never_mixed_and_take_turns() -> None:
