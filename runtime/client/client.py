@@ -483,8 +483,6 @@ class Client:
         except BaseException:
             link.abort("connecting did not succeed")
             raise
-        if not link.usable:
-            raise Disconnected("the broker closed the connection right after HELLO")
         self._lost = loop.create_future()
         self._link = link
         self._connected.set()

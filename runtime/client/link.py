@@ -98,6 +98,8 @@ class Link(asyncio.Protocol):
         self.ask(Hello(name, token), partial(resolve, answered))
         reply = await answered
         match reply:
+            case HelloAnswer() if self._ended.done() or self._leaving:
+                raise Disconnected(self._reason)
             case HelloAnswer():
                 self.usable = True
                 self.frame_bytes_max = reply.frame_bytes_max
@@ -110,8 +112,10 @@ class Link(asyncio.Protocol):
                 raise Refused(Status.UNAUTHORIZED, reply.text)
             case Error():
                 raise broker_error(reply)
+            case Lost(reason=reason):
+                raise Disconnected(reason)
             case _:
-                raise Disconnected(f"the broker did not answer HELLO: {reply}")
+                raise AssertionError(f"{reply} does not answer HELLO")
 
     def ask(self, request: Request, told: Told) -> None:
         """Send a request; `told` gets its answer, or `Lost`."""

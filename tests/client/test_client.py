@@ -304,6 +304,22 @@ async def test_what_is_not_this_protocol_is_reported_as_it_is() -> None:
             await opening
 
 
+async def test_a_broker_that_closes_right_after_hello_is_tried_again() -> None:
+    async with listening() as peer:
+        client = connect(peer.url, backoff=QUICK)
+        opening = asyncio.create_task(client.open())
+        for _ in range(3):
+            (await peer.line()).close()
+        line = await peer.line()
+        await opening
+        asking = asyncio.create_task(client.topics())
+        _, correlation = await line.request(Metadata)
+        line.answer(correlation, MetadataAnswer(()))
+        assert await asking == []
+        line.close()
+        await client.close()
+
+
 async def test_a_client_that_gives_up_tells_everyone() -> None:
     async with meeting(reconnect_timeout=0) as (_, client, line):
         subscription = await subscribed(client, line)
