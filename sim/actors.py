@@ -1,0 +1,434 @@
+"""The clients of a run: producers, consumers with good and bad habits, an operator, an auditor.
+
+Promises  they speak the real wire protocol, byte for byte; they reconnect, send again what was not answered, and settle
+          what they hold, or not, as their habits say; what they decide about a message depends on that message alone.
+Never     know anything that a client of a real broker would not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dovetail.core import batch, frames, wire
+from dovetail.core.codes import Acks, SettleAction, Status, Wait, Whence
+from dovetail.core.frames import FrameDecoder, FrameError, FrameType
+from dovetail.sim import dice, plan
+from dovetail.sim.broker import WALL_MS
+from dovetail.sim.network import Line, Link
+
+if TYPE_CHECKING:
+    from dovetail.sim.world import World
+
+CONNECT_US = 400
+RETRY_MS = 60
+SILENCE_MS = 2_500
+"""A client that waits for an answer this long hangs up and tries anew."""
+HEARTBEAT_MS = 800
+
+OnAnswer = Callable[[wire.Answer | wire.Refusal], None]
+
+
+class Client:
+    """One process with one connection that heals."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.link = Link(dice.stream(world.plan.seed, f"link {name}"))
+        self.random = dice.stream(world.plan.seed, f"client {name}")
+        self.line: Line | None = None
+        self.is_dead = False
+        self.paused_until_us = 0
+        self._inbox: list[tuple[Line, bytes, int]] = []
+        self._decoder = FrameDecoder()
+        self._correlation = 0
+        self._waiting: dict[int, tuple[wire.Request, OnAnswer | None, int]] = {}
+        self._out: list[bytes] = []
+        self._attempting = False
+        self._beating = False
+
+    # Connecting
+
+    def start(self) -> None:
+        """Begin, or begin anew after a crash."""
+        self.is_dead = False
+        self._connect_soon(0)
+
+    def _connect_soon(self, delay_us: int) -> None:
+        if not self._attempting:
+            self._attempting = True
+            self.world.after(delay_us + CONNECT_US, self._connect)
+
+    def _connect(self) -> None:
+        self._attempting = False
+        if self.is_dead or self.line is not None:
+            return
+        if self.is_paused or not self._reaches_broker():
+            self._connect_soon(RETRY_MS * 1000 + self.random.randrange(RETRY_MS * 1000))
+            return
+        line = self.world.new_line(self)
+        if not self.world.broker.accept(line):
+            line.close_by_client(silent=True)
+            line.close_by_broker(silent=True)
+            self._connect_soon(RETRY_MS * 1000 + self.random.randrange(RETRY_MS * 1000))
+            return
+        self.line = line
+        self._decoder = FrameDecoder()
+        self._waiting.clear()
+        self._out.clear()
+        self.connected()
+        self._flush()
+        if not self._beating:
+            self._beating = True
+            self._beat_later()
+
+    def _reaches_broker(self) -> bool:
+        return self.world.broker.is_up and not any(self.link.blocked.values())
+
+    def connected(self) -> None:
+        """A new connection is there: introduce yourself."""
+        self.request(wire.Hello(self.name))
+
+    def disconnected(self) -> None:
+        """The connection is gone, with all answers that had not come."""
+
+    def _drop(self, *, silent: bool = False) -> None:
+        """Hang up."""
+        line, self.line = self.line, None
+        if line is not None:
+            line.close_by_client(silent=silent)
+            self.disconnected()
+
+    def hung_up(self, line: Line) -> None:
+        """The broker or the network ended the connection."""
+        if line is self.line:
+            self.line = None
+            self.disconnected()
+            if not self.is_dead:
+                self._connect_soon(self.random.randrange(RETRY_MS * 1000))
+
+    def _beat_later(self) -> None:
+        self.world.after(HEARTBEAT_MS * 1000, self._beat)
+
+    def _beat(self) -> None:
+        if self.line is None:
+            self._beating = False
+            return
+        self._beat_later()
+        if self.is_paused:
+            return
+        oldest_us = min((asked_us for _, _, asked_us in self._waiting.values()), default=self.world.now_us)
+        if self.world.now_us - oldest_us > SILENCE_MS * 1000:
+            self._drop()
+            self._connect_soon(0)
+            return
+        self.request(wire.Heartbeat())
+        self._flush()
+
+    # Faults
+
+    @property
+    def is_paused(self) -> bool:
+        return self.world.now_us < self.paused_until_us
+
+    def crash(self, for_ms: int, *, silent: bool) -> None:
+        """Die, and come back with nothing remembered."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self._inbox.clear()
+        self._drop(silent=silent)
+        self.world.after(for_ms * 1000, self.start)
+
+    def pause(self, for_ms: int) -> None:
+        """Stand still."""
+        self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_ms * 1000)
+        self.world.after(for_ms * 1000, self._resume)
+
+    def _resume(self) -> None:
+        if self.is_paused:
+            return
+        inbox, self._inbox = self._inbox, []
+        for line, data, sent_us in inbox:
+            self.received(line, data, sent_us)
+
+    # Talking
+
+    def request(self, message: wire.Request, then: OnAnswer | None = None) -> None:
+        """Ask the broker for something; sent with the next `_flush`."""
+        self._correlation += 1
+        self._waiting[self._correlation] = (message, then, self.world.now_us)
+        self._out.append(frames.encode(message.TYPE, message.encode(), self._correlation))
+
+    def _flush(self) -> None:
+        if self._out and self.line is not None:
+            data = b"".join(self._out)
+            self._out.clear()
+            self.line.up.send(data)
+
+    def received(self, line: Line, data: bytes, sent_us: int) -> None:
+        """Bytes came from the broker."""
+        if line is not self.line:
+            return
+        if self.is_paused:
+            self._inbox.append((line, data, sent_us))
+            return
+        for frame in self._decoder.feed(data):
+            if isinstance(frame, FrameError) or self.line is not line:
+                break
+            if frame.type == FrameType.RESPONSE:
+                asked = self._waiting.pop(frame.correlation or 0, None)
+                if asked is not None and asked[1] is not None:
+                    asked[1](wire.decode_answer(asked[0].TYPE, frame.payload))
+            else:
+                self.got(wire.decode_message(frame.type, frame.payload))
+        self._flush()
+
+    def got(self, message: wire.Request | wire.Push) -> None:
+        """Something came that was not asked for."""
+
+    def drained(self, line: Line) -> None:
+        """Clients do not wait for their sockets."""
+
+
+class Producer(Client):
+    """Publishes what events tell it to, in order, and again when it does not know the outcome."""
+
+    def __init__(self, world: World, habits: plan.Producer) -> None:
+        super().__init__(world, habits.name)
+        self._window = habits.window
+        self._outbox: deque[tuple[int, wire.Request]] = deque()
+        self._under_way: dict[int, wire.Request] = {}
+        self._numbers = 0
+
+    @property
+    def unconfirmed(self) -> int:
+        """Batches whose fate is not known yet."""
+        return len(self._outbox) + len(self._under_way)
+
+    def publish(self, event: plan.Publish) -> None:
+        """Take messages to be sent."""
+        values = [
+            f"{self.name}/{event.at_ms}/{event.topic}/{n}/".encode().ljust(event.size, b".") for n in range(event.count)
+        ]
+        if event.singles:
+            for value in values:
+                self._put(wire.Publish(event.topic, (), value, event.ttl_ms // 1000))
+        else:
+            data = batch.build([(None, value, ()) for value in values], timestamp_ms=WALL_MS + event.at_ms)
+            self._put(wire.Produce(event.topic, event.partition, Acks.STORED, 0, event.ttl_ms, data))
+        self._pump()
+
+    def _put(self, request: wire.Request) -> None:
+        self._numbers += 1
+        self._outbox.append((self._numbers, request))
+
+    def _pump(self) -> None:
+        if self.line is None or self.is_paused or self.is_dead:
+            return
+        while self._outbox and len(self._under_way) < self._window:
+            number, request = self._outbox.popleft()
+            self._under_way[number] = request
+            self.request(request, self._on_answer(number))
+        self._flush()
+
+    def _on_answer(self, number: int) -> OnAnswer:
+        def then(answer: wire.Answer | wire.Refusal) -> None:
+            request = self._under_way.pop(number, None)
+            if request is not None and isinstance(answer, wire.Refusal):
+                if answer.status in (Status.BUSY, Status.READ_ONLY, Status.INTERNAL):
+                    self._outbox.append((number, request))
+                    self.world.after(max(answer.retry_after_ms, 50) * 1000, self._pump)
+                return
+            self._pump()
+
+        return then
+
+    def connected(self) -> None:
+        super().connected()
+        self._pump()
+
+    def disconnected(self) -> None:
+        for number in sorted(self._under_way, reverse=True):
+            self._outbox.appendleft((number, self._under_way[number]))
+        self._under_way.clear()
+
+
+class Consumer(Client):
+    """Reads, works, settles: by its habits during the chaos, like a good one afterwards."""
+
+    def __init__(self, world: World, habits: plan.Consumer) -> None:
+        super().__init__(world, habits.name)
+        self.habits = habits
+        self._tasks = 0
+        self.is_good = False
+        self.strike_on: plan.CrashClient | None = None
+
+    def connected(self) -> None:
+        habits = self.habits
+        if not habits.legacy:
+            super().connected()
+        if habits.member and habits.group:
+            self.request(wire.JoinGroup(habits.group, habits.name))
+        self.request(wire.Subscribe(habits.pattern, habits.group, habits.credit, habits.auto_ack), self._subscribed)
+
+    def _subscribed(self, answer: wire.Answer | wire.Refusal) -> None:
+        self._strike("subscribe")
+
+    def _strike(self, moment: str) -> bool:
+        """A fault that waited for this moment."""
+        event = self.strike_on
+        if event is None or event.on != moment:
+            return False
+        self.strike_on = None
+        self.world.strike(event)
+        return True
+
+    def leave(self, for_ms: int) -> None:
+        """Go in good order."""
+        if self.line is not None and not self.is_dead and not self.is_paused:
+            self.request(wire.Goodbye())
+            self._flush()
+            self.crash(for_ms, silent=False)
+
+    def got(self, message: wire.Request | wire.Push) -> None:
+        if isinstance(message, wire.Deliver):
+            if message.lease and not self._strike("deliver"):
+                self._work(lambda line: self._settle(line, message))
+        elif isinstance(message, wire.Delivery) and message.ack_deadline_ms and not self._strike("deliver"):
+            self._work(lambda line: self._settle_single(line, message))
+
+    def _work(self, then: Callable[[Line], None]) -> None:
+        line = self.line
+
+        def done() -> None:
+            if self.is_paused:
+                self.world.after(self.paused_until_us - self.world.now_us, done)
+            elif line is not None and line is self.line:
+                then(line)
+                self._flush()
+                self._strike("settle")
+
+        busy_us = self.habits.process_ms * 1000 if not self.is_good else 1000
+        self.world.after(busy_us + self.random.randrange(500), done)
+
+    def _draw(self, *about: object) -> int:
+        return dice.draw(self.world.plan.seed, self.name, *about)
+
+    def _settle(self, line: Line, message: wire.Deliver) -> None:
+        habits = self.habits
+        where = (message.topic, message.partition, message.lease)
+        if not self.is_good and self._draw("ignore", *where) < habits.ignore:
+            return
+        if not self.is_good and self._draw("extend", *where) < habits.extend:
+            first, last = message.ranges[0]
+            item = wire.SettleItem(message.lease, SettleAction.EXTEND, first, last, 0, self.world.plan.broker.lease_ms)
+            self.request(wire.Settle((item,)))
+        items: list[wire.SettleItem] = []
+        for first, last in message.ranges:
+            items += self._items(message, first, last)
+        wait = Wait.DURABLE if self._draw("durable", *where) < habits.durable else Wait.APPLIED
+        if len(items) > 1 and self._draw("parts", *where) < habits.in_parts:
+            items.reverse()
+        self.request(wire.Settle(tuple(items), wait))
+
+    def _items(self, message: wire.Deliver, first: int, last: int) -> list[wire.SettleItem]:
+        """What to say about a range: runs of offsets that fare alike."""
+        habits = self.habits
+        if not self.world.plan.poison and (self.is_good or not (habits.nack or habits.reject or habits.in_parts)):
+            return [wire.SettleItem(message.lease, SettleAction.ACK, first, last)]
+        items: list[wire.SettleItem] = []
+        middle = (first + last) // 2 if habits.in_parts else last
+        for offset in range(first, last + 1):
+            action = self._action(message.topic, message.partition, offset, message.attempt)
+            before = items[-1] if items else None
+            if before is not None and before.action == action and offset != middle + 1:
+                items[-1] = wire.SettleItem(before.lease, action, before.first, offset, before.reason)
+            else:
+                items.append(wire.SettleItem(message.lease, action, offset, offset, 1))
+        return items
+
+    def _action(self, topic: str, partition: int, offset: int, attempt: int) -> SettleAction:
+        about = (topic, partition, offset)
+        if dice.draw(self.world.plan.seed, "poison", *about) < self.world.plan.poison:
+            return SettleAction.NACK
+        if self.is_good:
+            return SettleAction.ACK
+        if self._draw("reject", *about) < self.habits.reject:
+            return SettleAction.REJECT
+        if self._draw("nack", *about, attempt) < self.habits.nack:
+            return SettleAction.NACK
+        return SettleAction.ACK
+
+    def _settle_single(self, line: Line, message: wire.Delivery) -> None:
+        if not self.is_good and self._draw("ignore", message.message_id) < self.habits.ignore:
+            return
+        bare, _, number = message.message_id.rpartition("#")
+        topic, partition, offset = bare.rsplit(":", 2)
+        action = self._action(topic, int(partition), int(offset), int(number))
+        if action == SettleAction.ACK:
+            self.request(wire.Ack(message.message_id))
+        else:
+            self.request(wire.Nack(message.message_id, 1, action == SettleAction.NACK))
+
+
+class Operator(Client):
+    """Moves groups about."""
+
+    def seek(self, event: plan.Seek) -> None:
+        """Move a group's place back."""
+        if self.line is None:
+            return
+        whence = {"earliest": Whence.EARLIEST, "time": Whence.TIME, "offset": Whence.OFFSET}[event.to]
+        value = WALL_MS + event.value if whence == Whence.TIME else event.value
+        self.request(wire.Seek(event.group, event.topic, event.partition, whence, value))
+        self._flush()
+
+
+class Auditor(Client):
+    """Reads every log from its start, at the end of a run."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "auditor")
+        self._todo: deque[tuple[str, int]] = deque()
+        self._known: set[tuple[str, int]] = set()
+        self.ends: dict[tuple[str, int], int] = {}
+        self.rounds = 0
+        self.is_busy = False
+
+    def audit(self, logs: list[tuple[str, int]], *, anew: bool = False) -> None:
+        """Read on in these logs, or everything anew; `is_busy` until it is done."""
+        if anew:
+            self.ends.clear()
+        self._todo = deque(logs)
+        self.is_busy = True
+        self._next()
+
+    def _next(self) -> None:
+        if self.line is None:
+            return
+        if not self._todo:
+            self.is_busy = False
+            self.rounds += 1
+            return
+        topic, partition = self._todo[0]
+        offset = self.ends.get((topic, partition), 0)
+        self.request(wire.Fetch(topic, partition, offset, 1 << 20), self._took)
+        self._flush()
+
+    def _took(self, answer: wire.Answer | wire.Refusal) -> None:
+        log = self._todo[0]
+        if isinstance(answer, wire.FetchAnswer) and answer.batches:
+            self.ends[log] = batch.split(answer.batches)[-1][0].last_offset + 1
+        if not isinstance(answer, wire.FetchAnswer) or self.ends.get(log, 0) >= answer.end:
+            self._todo.popleft()
+        elif not answer.batches:
+            self.world.stuck(f"{log[0]}:{log[1]} can't be read past {self.ends.get(log, 0)}, it ends at {answer.end}")
+        self._next()
+
+    def connected(self) -> None:
+        super().connected()
+        if self.is_busy:
+            self._next()

@@ -1,0 +1,801 @@
+"""Books kept by somebody who reads along at the broker's socket: what was promised, and whether it was kept.
+
+Promises  every judgement rests on bytes that went over the wire and on who hung up when, in the order in which they
+          passed the broker's end; the first broken promise raises `Violated` with the invariant's id and the story.
+Never     looks into the broker: a mistake of the broker's own books can't fool these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dovetail.core import batch, frames, names, wire
+from dovetail.core.codes import Acks, Outcome, SettleAction, Status, Wait
+from dovetail.core.frames import FrameDecoder, FrameType
+from dovetail.runtime.storage.codecs import CODECS
+from dovetail.sim import plan
+
+SLACK_US = 30_000
+"""Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
+Note = Callable[..., None]
+LogKey = tuple[str, int]
+
+
+class Violated(Exception):
+    """A promise was broken."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+        self.text = text
+
+
+class _Hold:
+    """One delivery under a lease, as the wire showed it."""
+
+    __slots__ = ("attempt", "granted_us", "lease", "life", "line", "log", "open", "sub", "until_us")
+
+    def __init__(
+        self, line: _Line, sub: _Sub, log: LogKey, lease: int, attempt: int, granted_us: int, until_us: int
+    ) -> None:
+        self.line = line
+        self.sub = sub
+        self.log = log
+        self.lease = lease
+        self.attempt = attempt
+        self.granted_us = granted_us
+        self.until_us = until_us
+        self.open = 0
+        self.life = line.life
+
+
+class _Message:
+    """One offset of a log as one group knows it."""
+
+    __slots__ = (
+        "acked_life",
+        "acked_us",
+        "dead",
+        "excused",
+        "failures",
+        "hold",
+        "over",
+        "perhaps",
+        "rejected",
+        "skipped",
+    )
+
+    def __init__(self) -> None:
+        self.hold: _Hold | None = None
+        self.over = True
+        """The last hold was ended by a settle, or by a command."""
+        self.acked_us = -1
+        self.acked_life = 0
+        self.perhaps = False
+        """It was acknowledged, and the answer is not known."""
+        self.failures = 0
+        self.rejected = False
+        self.dead = 0
+        self.skipped = False
+        self.excused = False
+
+
+class _Reader:
+    """One group's (or lone session's) view of one log."""
+
+    __slots__ = ("messages", "seeking", "sought_us")
+
+    def __init__(self) -> None:
+        self.messages: dict[int, _Message] = {}
+        self.seeking = 0
+        self.sought_us = -1
+
+    def at(self, offset: int) -> _Message:
+        found = self.messages.get(offset)
+        if found is None:
+            found = self.messages[offset] = _Message()
+        return found
+
+
+class _Sub:
+    """A subscription on a connection."""
+
+    __slots__ = ("auto_ack", "credit", "fresh", "fresh_us", "group", "holds", "line", "over", "pattern")
+
+    def __init__(self, line: _Line, group: str, pattern: str, credit: int, auto_ack: bool) -> None:
+        self.line = line
+        self.group = group
+        self.pattern = pattern
+        self.credit = credit
+        self.auto_ack = auto_ack
+        self.holds: dict[int, _Hold] = {}
+        self.fresh: dict[LogKey, int] = {}
+        self.fresh_us: dict[LogKey, int] = {}
+        self.over = False
+
+
+_Asked = tuple[wire.Request, int, tuple[int, ...]]
+"""A request, when it came, and what was known then: for each item of a settle whether all of it was held, for a read
+how far the log was confirmed."""
+
+
+class _Line:
+    """A connection: both directions decoded, requests that wait for their answers."""
+
+    __slots__ = ("closed_us", "life", "name", "number", "pending", "reads", "subs", "turns", "writes")
+
+    def __init__(self, number: int, name: str, life: int) -> None:
+        self.number = number
+        self.name = name
+        self.life = life
+        self.reads = FrameDecoder()
+        self.writes = FrameDecoder()
+        self.pending: dict[int, _Asked] = {}
+        self.turns: list[_Asked] = []
+        self.subs: dict[str, _Sub] = {}
+        self.closed_us = -1
+
+
+class _Log:
+    """What is known to be in a log, and who was promised it."""
+
+    __slots__ = ("audited", "confirmed_end", "content", "verified")
+
+    def __init__(self) -> None:
+        self.content: dict[int, bytes] = {}
+        self.confirmed_end = 0
+        self.audited = 0
+        self.verified: dict[int, bytes] = {}
+
+
+class Books:
+    """Reads along and judges. `note` takes a row for the trace."""
+
+    def __init__(self, setup: plan.Plan, note: Note) -> None:
+        self.plan = setup
+        self.note = note
+        self.evaluated: dict[str, int] = {}
+        """How often each promise was looked at: one that never was proves nothing."""
+        self.last_kind = ""
+        """What kind of frame passed last: faults strike at such moments."""
+        self.delivered = 0
+        self.redelivered = 0
+        self.confirmed = 0
+        self.settled = 0
+        self.refused = 0
+        self.logs: dict[LogKey, _Log] = {}
+        self.readers: dict[tuple[str, str, int], _Reader] = {}
+        self.groups: dict[str, set[str]] = {}
+        """Groups that are there for good, and their patterns."""
+        self.lost_ranges: dict[LogKey, list[tuple[int, int]]] = {}
+        self._offered: dict[str, dict[bytes, int]] = {}
+        self._mortal: dict[bytes, int] = {}
+        """Messages with a time to live."""
+        self._lines: dict[int, _Line] = {}
+        self._holds: dict[tuple[int, int], _Hold] = {}
+        """Leases by connection and number."""
+        self._life = 1
+        self._life_began_us = 0
+        self._durable_us = -1
+        """Everything answered before this instant of the current life is durable."""
+        self._durable_by_life: dict[int, int] = {}
+        self._disturbed_us: dict[str, int] = {}
+        self._lease_us = setup.broker.lease_ms * 1000
+        self._attempts_max = setup.broker.max_retries + 1
+        self._honest = setup.has_honest_clock
+
+    # What passes
+
+    def opened(self, line: int, name: str, now_us: int) -> None:
+        """A connection was accepted."""
+        self._lines[line] = _Line(line, name, self._life)
+        self.note(name, "connect")
+
+    def closed(self, number: int, now_us: int) -> None:
+        """A connection is over, whoever ended it."""
+        line = self._lines.pop(number, None)
+        if line is None:
+            return
+        line.closed_us = now_us
+        self.note(line.name, "disconnect")
+        for sub in line.subs.values():
+            self._end_sub(sub, now_us)
+        for request, _, _ in (*line.pending.values(), *line.turns):
+            if isinstance(request, wire.Seek):
+                self._seek_unanswered(request)
+
+    def broker_died(self, now_us: int) -> None:
+        """The broker's process is gone, and all connections with it."""
+        for number in list(self._lines):
+            self.closed(number, now_us)
+        self._durable_by_life[self._life] = self._durable_us
+        self._life += 1
+        self._durable_us = -1
+        for group in self._disturbed_us:
+            self._disturbed_us[group] = now_us
+
+    def received(self, number: int, data: bytes, now_us: int, sent_us: int) -> None:
+        """Bytes of a client reached the broker."""
+        line = self._lines.get(number)
+        if line is None:
+            return
+        for frame in line.reads.feed(data):
+            if isinstance(frame, frames.FrameError):
+                raise Violated("I-SIM", f"{line.name} sent a frame that is wrong: {frame.text}")
+            request = wire.decode_message(frame.type, frame.payload)
+            if isinstance(request, wire.Delivery | wire.Deliver | wire.Error | wire.Revoke | wire.Assign):
+                raise Violated("I-SIM", f"{line.name} sent what only brokers send")
+            held = self._request(line, request, now_us, now_us - sent_us)
+            if frame.correlation is not None:
+                line.pending[frame.correlation] = (request, now_us, held)
+            elif not (isinstance(request, wire.Produce) and request.acks == Acks.NONE):
+                line.turns.append((request, now_us, held))
+
+    def sent(self, number: int, data: bytes, now_us: int, due_us: int) -> None:
+        """Bytes left the broker for a client."""
+        line = self._lines.get(number)
+        if line is None:
+            return
+        latency_us = due_us - now_us if due_us >= 0 else -1
+        for frame in line.writes.feed(data):
+            if isinstance(frame, frames.FrameError):
+                raise Violated("I-FRAME", f"the broker sent {line.name} a frame that is wrong: {frame.text}")
+            if frame.type == FrameType.RESPONSE:
+                if frame.correlation is not None:
+                    pending = line.pending.pop(frame.correlation, None)
+                else:
+                    pending = line.turns.pop(0) if line.turns else None
+                if pending is None:
+                    raise Violated("I-ANSWER", f"{line.name} got an answer to nothing it had asked")
+                answer = wire.decode_answer(pending[0].TYPE, frame.payload)
+                self._answer(line, pending, answer, now_us)
+            else:
+                message = wire.decode_message(frame.type, frame.payload)
+                if isinstance(message, wire.Deliver):
+                    self._deliver(line, message, now_us, latency_us)
+                elif isinstance(message, wire.Delivery):
+                    self._deliver_single(line, message, now_us, latency_us)
+                elif isinstance(message, wire.Error):
+                    self.note(line.name, "error", detail=message.text)
+
+    # Requests
+
+    def _request(self, line: _Line, request: wire.Request, now_us: int, latency_us: int) -> tuple[int, ...]:
+        self.last_kind = request.TYPE.name.lower()
+        match request:
+            case wire.Produce():
+                values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+                self._offer(request.topic, values, request.ttl_ms)
+                self.note(
+                    line.name, "publish", topic=request.topic, first=0, last=len(values) - 1, latency_us=latency_us
+                )
+            case wire.Publish():
+                self._offer(request.topic, [request.payload], request.ttl_seconds * 1000)
+                self.note(line.name, "publish", topic=request.topic, first=0, last=0, latency_us=latency_us)
+            case wire.Settle():
+                self.last_kind = "settle"
+                return tuple([self._asked_to_settle(line, item, now_us) for item in request.items])
+            case wire.Ack() | wire.Nack():
+                self.last_kind = "settle"
+                return (self._asked_to_settle(line, _as_item(request), now_us),)
+            case wire.Seek():
+                reader = self._reader(request.group, request.topic, request.partition)
+                reader.seeking += 1
+                reader.sought_us = now_us
+                for message in reader.messages.values():
+                    message.over = True
+                self._release_credit(request.group, (request.topic, request.partition))
+            case wire.Fetch():
+                return (self._log((request.topic, request.partition)).confirmed_end,)
+            case wire.Unsubscribe():
+                sub = line.subs.pop(request.subscription_id, None)
+                if sub is not None:
+                    self._end_sub(sub, now_us)
+            case wire.LeaveGroup():
+                for number in [number for number, sub in line.subs.items() if sub.group == request.group]:
+                    self._end_sub(line.subs.pop(number), now_us)
+            case wire.Goodbye():
+                for sub in line.subs.values():
+                    sub.holds.clear()
+            case _:
+                pass
+        return ()
+
+    def _offer(self, topic: str, values: Sequence[bytes], ttl_ms: int) -> None:
+        offered = self._offered.setdefault(topic, {})
+        for value in values:
+            offered[value] = offered.get(value, 0) + 1
+            if ttl_ms:
+                self._mortal[value] = ttl_ms
+
+    def _asked_to_settle(self, line: _Line, item: wire.SettleItem, now_us: int) -> bool:
+        """Whether all of a range is held; whatever the broker will say, it may be free again, or have failed."""
+        hold = self._holds.get((line.number, item.lease))
+        if hold is None:
+            return False
+        reader = self._reader(hold.sub.group, *hold.log)
+        messages = [reader.at(offset) for offset in range(item.first, item.last + 1)]
+        held = all(self._is_held(message, hold) for message in messages)
+        if held and item.action != SettleAction.EXTEND:
+            hold.open -= len(messages)
+            if hold.open <= 0:
+                hold.sub.holds.pop(item.lease, None)
+            for message in messages:
+                message.over = True
+                message.perhaps = item.action == SettleAction.ACK
+                message.failures += item.action != SettleAction.ACK
+                message.rejected = message.rejected or item.action == SettleAction.REJECT
+        return held
+
+    def _end_sub(self, sub: _Sub, now_us: int) -> None:
+        sub.over = True
+        sub.holds.clear()
+        self._disturbed_us[sub.group] = now_us
+
+    # Answers
+
+    def _answer(self, line: _Line, asked: _Asked, answer: wire.Answer | wire.Refusal, now_us: int) -> None:
+        self.last_kind = "answer"
+        request, asked_us, held = asked
+        if isinstance(request, wire.Ack | wire.Nack):
+            return self._settled(line, _as_item(request), _as_outcome(answer), held[0], asked_us, now_us)
+        if isinstance(answer, wire.Refusal):
+            self.refused += 1
+            self.note(line.name, "refused", detail=f"{request.TYPE.name}: {answer.reason}")
+            if isinstance(request, wire.Seek):
+                self._seek_unanswered(request)
+            return None
+        match request, answer:
+            case wire.Produce(), wire.ProduceAnswer():
+                values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+                self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked_us, now_us)
+            case wire.Publish(), wire.PublishAnswer():
+                topic, partition, offset = _parse_id(answer.message_id)
+                self._confirm(line, (topic, partition), offset, [request.payload], asked_us, now_us)
+            case wire.Subscribe(), wire.SubscribeAnswer():
+                self._subscribed(line, request, answer.subscription_id)
+            case wire.Settle(), wire.SettleAnswer():
+                self.last_kind = "settled"
+                if request.wait == Wait.DURABLE:
+                    self._durable_us = max(self._durable_us, asked_us)
+                for item, outcome, mine in zip(request.items, answer.outcomes, held, strict=True):
+                    self._settled(line, item, outcome, mine, asked_us, now_us)
+            case wire.Seek(), wire.SeekAnswer():
+                self._sought(request, answer.offset, asked_us, now_us)
+            case wire.Fetch(), wire.FetchAnswer():
+                self._fetched(request, answer, held[0])
+            case _:
+                pass
+        return None
+
+    def _confirm(
+        self, line: _Line, log: LogKey, base: int, values: Sequence[bytes], asked_us: int, now_us: int
+    ) -> None:
+        self.last_kind = "confirm"
+        self._durable_us = max(self._durable_us, asked_us)
+        self.confirmed += len(values)
+        known = self._log(log)
+        for offset, value in enumerate(values, base):
+            self._know(log, known, offset, value)
+        known.confirmed_end = max(known.confirmed_end, base + len(values))
+        self.note(
+            line.name,
+            "confirm",
+            topic=log[0],
+            partition=log[1],
+            first=base,
+            last=base + len(values) - 1,
+            latency_us=now_us - asked_us,
+        )
+
+    def _subscribed(self, line: _Line, request: wire.Subscribe, number: str) -> None:
+        group = request.group or f"~{line.number}"
+        if request.group:
+            self.groups.setdefault(request.group, set()).add(request.pattern)
+        self._disturbed_us.setdefault(group, -1)
+        line.subs[number] = _Sub(line, group, request.pattern, request.max_inflight or 100, request.auto_ack)
+        self.note(line.name, "subscribe", topic=request.pattern, group=request.group)
+
+    def _settled(
+        self, line: _Line, item: wire.SettleItem, outcome: wire.SettleOutcome, held: int, asked_us: int, now_us: int
+    ) -> None:
+        """A settle was answered: it counts if and only if the lease was live (I-FENCE)."""
+        hold = self._holds.get((line.number, item.lease))
+        ok = outcome.status == Status.OK
+        if hold is None:
+            return self._judge("I-FENCE", not ok, f"{line.name} settled lease {item.lease}, which it was never given")
+        reader = self._reader(hold.sub.group, *hold.log)
+        action = SettleAction(item.action).name.lower()
+        where = f"{hold.log[0]}:{hold.log[1]}:{item.first}-{item.last} (lease {item.lease}, {line.name})"
+        sought = reader.seeking > 0 or reader.sought_us >= hold.granted_us
+        if not ok:
+            live = bool(held) and not sought and now_us < hold.until_us
+            self.refused += 1
+            for offset in range(item.first, item.last + 1) if held else ():
+                reader.at(offset).perhaps = False
+            self._judge("I-FENCE", not live, f"{action} of {where} was refused although the lease is live")
+            self._note_settle(line, hold, item, f"{action} refused", now_us - asked_us)
+            return None
+        self._judge("I-FENCE", bool(held or sought), f"{action} of {where} was accepted, but not all of it was held")
+        late = asked_us > hold.until_us + SLACK_US and not sought
+        self._judge("I-FENCE", not late, f"{action} of {where} was accepted after the lease's deadline")
+        self._note_settle(line, hold, item, action, now_us - asked_us)
+        if item.action == SettleAction.EXTEND:
+            hold.until_us = max(hold.until_us, asked_us + item.delay_ms * 1000)
+            return None
+        self.settled += item.last - item.first + 1
+        for offset in range(item.first, item.last + 1):
+            message = reader.at(offset)
+            if item.action == SettleAction.ACK:
+                alone = message.hold is hold or sought
+                self._judge("I-SETTLED", alone, f"{where}: offset {offset} went out again before its ack was answered")
+                message.acked_us = now_us
+                message.acked_life = self._life
+            elif outcome.action == Outcome.DROPPED:
+                message.skipped = True
+        return None
+
+    def _note_settle(self, line: _Line, hold: _Hold, item: wire.SettleItem, kind: str, latency_us: int) -> None:
+        self.note(
+            line.name,
+            kind,
+            topic=hold.log[0],
+            partition=hold.log[1],
+            first=item.first,
+            last=item.last,
+            group=hold.sub.group,
+            attempt=hold.attempt,
+            latency_us=latency_us,
+        )
+
+    # Deliveries
+
+    def _deliver(self, line: _Line, message: wire.Deliver, now_us: int, latency_us: int) -> None:
+        self.last_kind = "deliver"
+        log = (message.topic, message.partition)
+        sub = line.subs.get(message.subscription_id)
+        if sub is None:
+            raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
+        values = self._verify(log, message.batches)
+        for first, last in message.ranges:
+            for offset in range(first, last + 1):
+                self._judge("I-DELIVERY", offset in values, f"{log}: {first}-{last} was leased, {offset} was not sent")
+        self._lease_out(line, sub, log, message.lease, message.attempt, message.deadline_ms, message.ranges, now_us)
+        self.note(
+            line.name,
+            "deliver",
+            topic=log[0],
+            partition=log[1],
+            first=message.ranges[0][0],
+            last=message.ranges[-1][1],
+            group=sub.group,
+            member=line.name,
+            attempt=message.attempt,
+            latency_us=latency_us,
+        )
+
+    def _deliver_single(self, line: _Line, message: wire.Delivery, now_us: int, latency_us: int) -> None:
+        self.last_kind = "deliver"
+        topic, partition, offset = _parse_id(message.message_id.rpartition("#")[0])
+        log = (topic, partition)
+        sub = line.subs.get(message.subscription_id)
+        if sub is None:
+            raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
+        self._know(log, self._log(log), offset, message.payload)
+        # A single ACK names its delivery: that number stands for the lease.
+        lease = -int(message.message_id.rpartition("#")[2]) if message.ack_deadline_ms else 0
+        self._lease_out(line, sub, log, lease, 0, message.ack_deadline_ms, ((offset, offset),), now_us)
+        self.note(
+            line.name,
+            "deliver",
+            topic=topic,
+            partition=partition,
+            first=offset,
+            last=offset,
+            group=sub.group,
+            member=line.name,
+            latency_us=latency_us,
+        )
+
+    def _lease_out(
+        self,
+        line: _Line,
+        sub: _Sub,
+        log: LogKey,
+        lease: int,
+        attempt: int,
+        deadline_ms: int,
+        ranges: Iterable[tuple[int, int]],
+        now_us: int,
+    ) -> None:
+        """Judge a delivery: exclusive, with cause, in order, within credit."""
+        granted_us = self._granted_us(deadline_ms, now_us) if lease else now_us
+        hold = _Hold(line, sub, log, lease, attempt, granted_us, granted_us + self._lease_us)
+        reader = self._reader(sub.group, *log)
+        self._check_order(sub, reader, log, ranges, now_us)
+        for first, last in ranges:
+            hold.open += last - first + 1
+            for offset in range(first, last + 1):
+                self._check_delivery(reader, reader.at(offset), hold, offset, now_us)
+        self.delivered += hold.open
+        if lease:
+            self._holds[line.number, lease] = hold
+            sub.holds[lease] = hold
+            self._check_credit(sub, granted_us)
+
+    def _granted_us(self, deadline_ms: int, now_us: int) -> int:
+        """When a lease began: its deadline says so, where the broker's wall clock can be trusted."""
+        if not self._honest:
+            return now_us - SLACK_US
+        from dovetail.sim.broker import WALL_MS
+
+        return min(now_us, (deadline_ms - WALL_MS) * 1000 - self._lease_us)
+
+    def _check_order(
+        self, sub: _Sub, reader: _Reader, log: LogKey, ranges: Iterable[tuple[int, int]], now_us: int
+    ) -> None:
+        """What was never sent to a group goes to each subscription in order of offset (I-ORDER)."""
+        for first, _ in ranges:
+            if first in reader.messages:
+                continue
+            before = sub.fresh.get(log, -1)
+            since_us = sub.fresh_us.get(log, -1)
+            excused = (
+                reader.seeking
+                or reader.sought_us >= since_us
+                or self._disturbed_us[sub.group] >= since_us
+                or now_us - since_us >= self._lease_us - SLACK_US
+            )
+            self._judge(
+                "I-ORDER",
+                first > before or bool(excused),
+                f"{log}: offset {first} goes out for the first time after {before} did, to {sub.line.name}",
+            )
+            sub.fresh[log] = max(before, first)
+            sub.fresh_us[log] = now_us
+
+    def _check_delivery(self, reader: _Reader, message: _Message, hold: _Hold, offset: int, now_us: int) -> None:
+        where = f"{hold.log[0]}:{hold.log[1]}:{offset}"
+        before = message.hold
+        if before is not None:
+            self.redelivered += 1
+            if not message.over and not reader.seeking:
+                self._check_exclusive(message, before, hold, where, now_us)
+            self._check_cause(reader, message, before, hold, where)
+        if hold.attempt:
+            self._judge(
+                "I-ATTEMPTS",
+                hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
+                f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
+            )
+        message.hold = hold
+        message.perhaps = False
+        message.over = hold.lease == 0
+        message.acked_us = now_us if hold.lease == 0 else -1
+        message.acked_life = self._life
+
+    def _check_exclusive(self, message: _Message, before: _Hold, hold: _Hold, where: str, now_us: int) -> None:
+        """One live lease per offset and group (I-LEASE)."""
+        timed_out = before.until_us <= now_us
+        gone = before.line.closed_us >= 0 or before.life != self._life or before.sub.over
+        if timed_out and not gone:
+            message.failures += 1
+        self._judge(
+            "I-LEASE",
+            timed_out or gone,
+            f"{where} goes to {hold.line.name} (lease {hold.lease}) while {before.line.name} holds it "
+            f"(lease {before.lease}, for another {(before.until_us - now_us) // 1000} ms)",
+        )
+        if timed_out and gone:
+            # Either may have come first: the attempt may count as failed.
+            message.failures += 1
+
+    def _check_cause(self, reader: _Reader, message: _Message, before: _Hold, hold: _Hold, where: str) -> None:
+        """What was acknowledged comes again only if that was not durable when the broker died (I-SETTLED)."""
+        if message.acked_us < 0 or message.excused or reader.seeking:
+            return
+        same_life = message.acked_life == self._life
+        durable = same_life or message.acked_us < self._durable_by_life.get(message.acked_life, -1)
+        if reader.sought_us > message.acked_us:
+            return
+        self._judge(
+            "I-SETTLED",
+            not durable,
+            f"{where} goes to {hold.line.name} again, but {before.line.name}'s acknowledgment "
+            f"{'was accepted' if same_life else 'was durable before the crash'}",
+        )
+
+    def _check_credit(self, sub: _Sub, now_us: int) -> None:
+        """Nobody holds more than their credit (I-CREDIT)."""
+        if not self._honest:
+            return
+        for lease in [lease for lease, each in sub.holds.items() if each.until_us <= now_us]:
+            del sub.holds[lease]
+        held = sum(each.open for each in sub.holds.values())
+        self._judge(
+            "I-CREDIT", held <= sub.credit, f"{sub.line.name} holds {held} messages, its credit is {sub.credit}"
+        )
+
+    def _release_credit(self, group: str, log: LogKey) -> None:
+        for line in self._lines.values():
+            for sub in line.subs.values():
+                if sub.group == group:
+                    for lease in [lease for lease, hold in sub.holds.items() if hold.log == log]:
+                        del sub.holds[lease]
+
+    def _is_held(self, message: _Message, hold: _Hold) -> bool:
+        return message.hold is hold and not message.over and hold.line.closed_us < 0 and not hold.sub.over
+
+    # Seeks
+
+    def _seek_unanswered(self, request: wire.Seek) -> None:
+        """It may have happened or not: whoever relies on what was settled before is excused."""
+        reader = self._reader(request.group, request.topic, request.partition)
+        reader.seeking = max(0, reader.seeking - 1)
+        for message in reader.messages.values():
+            message.excused = True
+            message.over = True
+
+    def _sought(self, request: wire.Seek, offset: int, asked_us: int, now_us: int) -> None:
+        self._durable_us = max(self._durable_us, asked_us)
+        reader = self._reader(request.group, request.topic, request.partition)
+        reader.seeking = max(0, reader.seeking - 1)
+        self.note(
+            "operator", "seek", topic=request.topic, partition=request.partition, first=offset, group=request.group
+        )
+        for at, message in reader.messages.items():
+            if at < offset:
+                message.skipped = True
+            elif message.acked_us < asked_us:
+                message.acked_us = -1
+                message.dead = 0
+                message.rejected = False
+                message.excused = True
+
+    # Contents
+
+    def _log(self, log: LogKey) -> _Log:
+        found = self.logs.get(log)
+        if found is None:
+            found = self.logs[log] = _Log()
+        return found
+
+    def _reader(self, group: str, topic: str, partition: int) -> _Reader:
+        key = (group, topic, partition)
+        found = self.readers.get(key)
+        if found is None:
+            found = self.readers[key] = _Reader()
+        return found
+
+    def _know(self, log: LogKey, known: _Log, offset: int, value: bytes) -> None:
+        """An offset's content: published to this topic, and the same for ever (I-CONTENT, I-INVENTED)."""
+        before = known.content.get(offset)
+        if before is None:
+            if not log[0].endswith(".dlq"):
+                offered = value in self._offered.get(log[0], ())
+                self._judge(
+                    "I-INVENTED", offered, f"{log}: offset {offset} holds {value[:40]!r}, which nobody published"
+                )
+            known.content[offset] = value
+        else:
+            self._judge(
+                "I-CONTENT", before == value, f"{log}: offset {offset} held {before[:40]!r}, now {value[:40]!r}"
+            )
+
+    def _verify(self, log: LogKey, batches: bytes) -> dict[int, bytes]:
+        """Judge the contents of stored batches that leave the broker; gives what is in the log by offset."""
+        known = self._log(log)
+        for header, data in batch.split(batches):
+            if known.verified.get(header.base_offset) == data:
+                continue
+            for record in batch.parse(data, codecs=CODECS):
+                self._know(log, known, record.offset, record.value or b"")
+                if log[0].endswith(".dlq"):
+                    self._dead_letter(record)
+            known.verified[header.base_offset] = data
+        return known.content
+
+    def _fetched(self, request: wire.Fetch, answer: wire.FetchAnswer, confirmed_end: int) -> None:
+        """A read of a log: dense, and nothing that was confirmed is missing (I-DENSE, I-LOST)."""
+        log = (request.topic, request.partition)
+        known = self._log(log)
+        self._verify(log, answer.batches)
+        self._judge(
+            "I-LOST",
+            answer.end >= confirmed_end or bool(self.lost_ranges.get(log)),
+            f"{log} ends at {answer.end}, but offsets up to {confirmed_end - 1} were confirmed",
+        )
+        expected = max(request.offset, answer.start)
+        for header, _ in batch.split(answer.batches):
+            covers = header.base_offset <= expected <= header.last_offset or bool(self.lost_ranges.get(log))
+            self._judge("I-DENSE", covers, f"{log}: offset {expected} is missing before {header.base_offset}")
+            expected = header.last_offset + 1
+        known.audited = max(known.audited, expected)
+
+    def _dead_letter(self, record: batch.Record) -> None:
+        """A dead letter has its original's bytes, a cause, and is alone (I-DEAD)."""
+        headers = {key: (value or b"").decode() for key, value in record.headers}
+        log = (headers["dovetail-topic"], int(headers["dovetail-partition"]))
+        offset = int(headers["dovetail-offset"])
+        where = f"{log[0]}:{log[1]}:{offset} of {headers['dovetail-group']}"
+        original = self._log(log).content.get(offset)
+        if original is not None:
+            self._judge("I-DEAD", original == record.value, f"the dead letter of {where} has other bytes")
+        reader = self._reader(headers["dovetail-group"], *log)
+        message = reader.at(offset)
+        message.dead += 1
+        hold = message.hold
+        failures = message.failures + (hold is not None and not message.over)
+        cause = message.rejected or failures >= self._attempts_max or message.excused or reader.sought_us >= 0
+        self._judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
+        alone = message.dead == 1 or message.excused or reader.sought_us >= 0
+        self._judge("I-DEAD", alone, f"{where} is in the dead letters {message.dead} times")
+
+    def _judge(self, invariant: str, holds: bool, text: str) -> None:
+        self.evaluated[invariant] = self.evaluated.get(invariant, 0) + 1
+        if not holds:
+            raise Violated(invariant, text)
+
+    # The end
+
+    def unsettled(self, now_us: int) -> list[str]:
+        """What groups still have to do, in words; empty when everything was settled one way or another."""
+        left: list[str] = []
+        for group in sorted(self.groups):
+            for log in sorted(self.logs):
+                if not any(names.matches(pattern, log[0]) for pattern in self.groups[group]):
+                    continue
+                reader = self._reader(group, *log)
+                content = self.logs[log].content
+                todo = [
+                    offset
+                    for offset in sorted(content)
+                    if not self._is_done(reader.messages.get(offset), content[offset])
+                ]
+                if todo:
+                    left.append(self._story(group, log, reader.messages.get(todo[0]), todo, now_us))
+        return left
+
+    def _is_done(self, message: _Message | None, value: bytes) -> bool:
+        if value in self._mortal:
+            return True
+        return message is not None and (message.acked_us >= 0 or message.perhaps or message.dead > 0 or message.skipped)
+
+    def _story(self, group: str, log: LogKey, message: _Message | None, todo: list[int], now_us: int) -> str:
+        text = f"group {group}: {len(todo)} messages of {log[0]}:{log[1]} are not settled, the first is {todo[0]}"
+        if message is None:
+            return f"{text}, which was never delivered"
+        hold = message.hold
+        if hold is None or message.over:
+            return f"{text}, which waits for another try after {message.failures} failures"
+        if hold.until_us > now_us and hold.line.closed_us < 0:
+            return f"{text}, which {hold.line.name} holds (lease {hold.lease}, attempt {hold.attempt})"
+        return f"{text}, last held by {hold.line.name} (lease {hold.lease}, attempt {hold.attempt}), which is over"
+
+    def check_dead_and_settled(self) -> None:
+        """No message was both acknowledged for good and made a dead letter (I-DEAD)."""
+        for (group, topic, partition), reader in self.readers.items():
+            for offset, message in reader.messages.items():
+                both = message.dead > 0 and message.acked_us >= 0 and not message.excused and reader.sought_us < 0
+                self._judge("I-DEAD", not both, f"{topic}:{partition}:{offset} of {group} is acknowledged and dead")
+
+
+def _parse_id(text: str) -> tuple[str, int, int]:
+    topic, partition, offset = text.rsplit(":", 2)
+    return topic, int(partition.partition(".")[0]), int(offset)
+
+
+def _as_item(request: wire.Ack | wire.Nack) -> wire.SettleItem:
+    """A single ACK or NACK, as the SETTLE that it stands for; its delivery's number is its lease."""
+    message_id, _, number = request.message_id.rpartition("#")
+    _, _, offset = _parse_id(message_id)
+    if isinstance(request, wire.Ack):
+        return wire.SettleItem(-int(number), SettleAction.ACK, offset, offset)
+    action = SettleAction.NACK if request.retry_requested else SettleAction.REJECT
+    return wire.SettleItem(-int(number), action, offset, offset)
+
+
+def _as_outcome(answer: wire.Answer | wire.Refusal) -> wire.SettleOutcome:
+    if isinstance(answer, wire.Refusal):
+        return wire.SettleOutcome(answer.status)
+    return wire.SettleOutcome(Status.OK, answer.action if isinstance(answer, wire.NackAnswer) else Outcome.SETTLED)

@@ -1,0 +1,65 @@
+"""Coverage marks: rare paths that a campaign must reach, or it has not tested them.
+
+Promises  a mark is taken from what the broker, its disk and its clients did, never from hooks in the product's code.
+Never     changes a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.core import effects, inputs, records
+from dovetail.core.effects import AnyEffect
+from dovetail.core.inputs import AnyInput
+from dovetail.core.records import AnyRecord, FailReason
+
+REQUIRED = (
+    "crash",
+    "crash during recovery",
+    "dead letter",
+    "disk failure ended the broker",
+    "disk refused: full",
+    "expired",
+    "job Checkpoint",
+    "job FindTime",
+    "job ReadLog",
+    "job WriteBehind",
+    "lease timed out",
+    "member left",
+    "nack",
+    "recovery: cut",
+    "redelivered at a later attempt",
+    "reject",
+    "seek",
+    "session closed by the broker",
+    "settle waits to be durable",
+)
+"""What a campaign of the default swarm must have seen at least once."""
+
+
+def of_step(
+    arrived: tuple[AnyInput, ...], decided: tuple[AnyRecord, ...], done: tuple[AnyEffect, ...]
+) -> Iterator[str]:
+    """The marks of one step."""
+    for each in arrived:
+        if isinstance(each, inputs.Settle) and each.wait:
+            yield "settle waits to be durable"
+    for record in decided:
+        if isinstance(record, records.AttemptFailed):
+            if record.reason == FailReason.TIMEOUT:
+                yield "lease timed out"
+            else:
+                yield "reject" if record.reason == FailReason.REJECTED else "nack"
+        elif isinstance(record, records.DeadLettered):
+            yield "dead letter"
+        elif isinstance(record, records.Expired):
+            yield "expired"
+        elif isinstance(record, records.MemberLeft):
+            yield "member left"
+        elif isinstance(record, records.FloorReset):
+            yield "seek"
+    for effect in done:
+        if isinstance(effect, effects.CloseSession):
+            yield "session closed by the broker"
+        elif isinstance(effect, effects.Deliver) and effect.attempt > 1:
+            yield "redelivered at a later attempt"

@@ -1,0 +1,261 @@
+"""A run as data: who takes part, what they do and which faults strike, each at its time.
+
+Promises  a plan and its seed decide a whole run; leaving events out of a plan shifts nothing else in it, so that a
+          failing plan can be made smaller event by event; a plan is plain data that YAML and Python files can hold.
+Never     runs anything.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Event(Struct, frozen=True, tag=True, tag_field="do", forbid_unknown_fields=True, kw_only=True):
+    """Base of everything that happens at a stated time of a run."""
+
+    at_ms: int
+
+
+class Publish(Event, frozen=True):
+    """A producer sends `count` messages, as one batch or as single PUBLISH frames."""
+
+    who: str
+    topic: str
+    count: int = 1
+    partition: int = -1
+    size: int = 40
+    ttl_ms: int = 0
+    singles: bool = False
+
+
+class Seek(Event, frozen=True):
+    """An operator moves a group's place in a log back: to the start, to an offset, or to a time."""
+
+    group: str
+    topic: str
+    partition: int = 0
+    to: str = "earliest"
+    value: int = 0
+
+
+class Checkpoint(Event, frozen=True):
+    """An operator asks for a checkpoint."""
+
+
+class Crash(Event, frozen=True):
+    """The broker dies and is started again: by power loss, which takes what was not synced, or as a process.
+
+    With `after_ops` it dies at that disk operation from `at_ms` on, whichever it is; with `on`, at the next frame of
+    that kind which it sends (confirm, deliver, settled) or receives (settle), before anything more happens.
+    """
+
+    power: bool = True
+    down_ms: int = 100
+    after_ops: int = 0
+    on: str = ""
+
+
+class PauseBroker(Event, frozen=True):
+    """The broker's process stands still, as in a long collection of garbage or under SIGSTOP."""
+
+    for_ms: int
+
+
+class Partition(Event, frozen=True):
+    """Nothing passes between a client and the broker in the given direction: `both`, `to` or `from` the broker."""
+
+    who: str
+    for_ms: int
+    way: str = "both"
+
+
+class Slow(Event, frozen=True):
+    """A client's link has this delay each way, and so many bytes per second (0: any number)."""
+
+    who: str
+    for_ms: int
+    delay_ms: int = 200
+    bytes_per_s: int = 0
+
+
+class Reset(Event, frozen=True):
+    """A client's connection breaks; of what is under way each way, a part may arrive that ends inside a frame."""
+
+    who: str
+
+
+class CrashClient(Event, frozen=True):
+    """A client's process dies and starts anew; `silent` means that its machine vanished and nobody is told."""
+
+    who: str
+    for_ms: int = 500
+    silent: bool = False
+    on: str = ""
+    """Strike not now but at the client's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
+
+
+class PauseClient(Event, frozen=True):
+    """A client stands still and then goes on as if nothing had happened."""
+
+    who: str
+    for_ms: int
+
+
+class Leave(Event, frozen=True):
+    """A consumer says goodbye in good order, and comes back later."""
+
+    who: str
+    for_ms: int = 500
+
+
+class JumpClock(Event, frozen=True):
+    """The broker's wall clock jumps ahead or back."""
+
+    by_ms: int
+
+
+class SlowDisk(Event, frozen=True):
+    """Disk operations take this many times as long."""
+
+    for_ms: int
+    factor: int = 20
+
+
+class FailDisk(Event, frozen=True):
+    """The next operations of a kind (sync, write, read, create) fail: io, denied, descriptors or full."""
+
+    op: str = "sync"
+    kind: str = "io"
+    times: int = 1
+
+
+class FillDisk(Event, frozen=True):
+    """Only so many more bytes fit on the disk, until the time is over."""
+
+    for_ms: int
+    free_bytes: int = 4096
+
+
+class Damage(Event, frozen=True):
+    """Synced bytes change or vanish: one bit or one sector, at `place` per mille of the files below `path`."""
+
+    path: str = "journal"
+    place: int = 500
+    lost_sector: bool = False
+
+
+AnyEvent = (
+    Publish
+    | Seek
+    | Checkpoint
+    | Crash
+    | PauseBroker
+    | Partition
+    | Slow
+    | Reset
+    | CrashClient
+    | PauseClient
+    | Leave
+    | JumpClock
+    | SlowDisk
+    | FailDisk
+    | FillDisk
+    | Damage
+)
+FAULTS = (
+    Crash,
+    PauseBroker,
+    Partition,
+    Slow,
+    Reset,
+    CrashClient,
+    PauseClient,
+    JumpClock,
+    SlowDisk,
+    FailDisk,
+    FillDisk,
+    Damage,
+)
+
+
+class Topic(Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic made before the run begins."""
+
+    name: str
+    partitions: int = 1
+
+
+class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A client that publishes when events say so, and sends again what was not answered."""
+
+    name: str
+    window: int = 8
+
+
+class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A client that reads a pattern, alone or in a group, with habits good and bad (rates in per mille)."""
+
+    name: str
+    pattern: str
+    group: str = ""
+    credit: int = 50
+    process_ms: int = 5
+    auto_ack: bool = False
+    legacy: bool = False
+    """Speaks the source document's frames alone: one DELIVERY and one ACK per message."""
+    member: bool = False
+    """Joins under a name of its own, which it keeps when it comes back."""
+    nack: int = 0
+    reject: int = 0
+    ignore: int = 0
+    """How many deliveries it never answers."""
+    extend: int = 0
+    durable: int = 0
+    """How many settles wait until they are durable."""
+    in_parts: int = 0
+    """How many deliveries it settles in two parts, the later one first."""
+    start_ms: int = 0
+
+
+class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the broker is set up: small files and short times, so that rare things happen often."""
+
+    lease_ms: int = 2_000
+    max_retries: int = 3
+    session_timeout_ms: int = 3_000
+    settle_linger_ms: int = 50
+    checkpoint_ms: int = 3_000
+    journal_segment_bytes: int = 64 << 10
+    log_segment_bytes: int = 32 << 10
+    preallocate: bool = True
+    tail_bytes_max: int = 32 << 20
+    send_window_bytes: int = 1 << 20
+    deliver_bytes_max: int = 1 << 20
+    checkpoint_journal_bytes: int = 256 << 10
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run. `expect` is its verdict: "ok", or another one that a scenario is there to show."""
+
+    name: str = "plan"
+    seed: int = 0
+    chaos_ms: int = 10_000
+    drain_ms: int = 120_000
+    broker: Broker = Broker()
+    topics: tuple[Topic, ...] = ()
+    producers: tuple[Producer, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    poison: int = 0
+    """Messages per mille that nobody can process."""
+    events: tuple[AnyEvent, ...] = ()
+    expect: str = "ok"
+
+    @property
+    def has_honest_clock(self) -> bool:
+        """Whether the broker's wall clock can be trusted throughout."""
+        return not any(isinstance(event, JumpClock) for event in self.events)
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether the disk loses or changes what was synced."""
+        return any(isinstance(event, Damage) for event in self.events)

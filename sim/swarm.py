@@ -1,0 +1,244 @@
+"""The default plan of a seed: a random crowd of clients, and a random subset of the faults at random rates.
+
+Promises  a seed gives the same plan for ever; each kind of fault is left out of some plans and frequent in others,
+          because faults that are always all there hide each other's bugs.
+Never     asks for what the broker is not meant to survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from dovetail.sim import dice, plan
+
+TOPICS = ("orders", "users.created", "metrics")
+Maker = Callable[[Random, int, plan.Plan], plan.AnyEvent]
+
+
+def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
+    """The plan of a seed; `scale` multiplies the number of messages."""
+    random = dice.stream(seed, "swarm")
+    topics = tuple(plan.Topic(name, random.choice((1, 1, 2, 3))) for name in TOPICS[: random.randint(1, 3)])
+    producers = tuple(
+        plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16))) for n in range(random.randint(1, 3))
+    )
+    crowd = plan.Plan(
+        name="swarm",
+        seed=seed,
+        chaos_ms=chaos_ms,
+        broker=_broker(random),
+        topics=topics,
+        producers=producers,
+        consumers=_consumers(random, topics),
+        poison=random.choice((0, 0, 2, 10)),
+    )
+    events = [*_work(random, crowd, scale), *_faults(random, crowd)]
+    events.sort(key=lambda event: event.at_ms)
+    return plan.Plan(**{**{name: getattr(crowd, name) for name in crowd.__struct_fields__}, "events": tuple(events)})
+
+
+def _broker(random: Random) -> plan.Broker:
+    small = random.random() < 0.4
+    return plan.Broker(
+        lease_ms=random.choice((600, 1_500, 3_000)),
+        max_retries=random.choice((1, 3, 3)),
+        session_timeout_ms=random.choice((1_500, 3_000)),
+        settle_linger_ms=random.choice((5, 50, 50, 200)),
+        checkpoint_ms=random.choice((500, 2_000, 60_000)),
+        journal_segment_bytes=random.choice((8 << 10, 32 << 10, 128 << 10)),
+        log_segment_bytes=random.choice((4 << 10, 16 << 10, 64 << 10)),
+        preallocate=random.random() < 0.7,
+        tail_bytes_max=4 << 10 if small else 32 << 20,
+        send_window_bytes=16 << 10 if small else 1 << 20,
+        deliver_bytes_max=random.choice((2 << 10, 64 << 10, 1 << 20)),
+        checkpoint_journal_bytes=random.choice((16 << 10, 256 << 10)),
+    )
+
+
+def _consumers(random: Random, topics: tuple[plan.Topic, ...]) -> tuple[plan.Consumer, ...]:
+    consumers: list[plan.Consumer] = []
+    for number in range(random.randint(1, 3)):
+        pattern = random.choice(("#", random.choice(topics).name))
+        kind = random.choice(("good", "good", "nacking", "mixed"))
+        for place in range(random.randint(1, 4)):
+            consumers.append(_consumer(random, f"c{number}{'abcd'[place]}", f"g{number}", pattern, kind))
+    for number in range(random.choice((0, 0, 1, 2))):
+        consumers.append(plan.Consumer(name=f"f{number}", pattern="#", auto_ack=True, process_ms=1))
+    return tuple(consumers)
+
+
+def _consumer(random: Random, name: str, group: str, pattern: str, kind: str) -> plan.Consumer:
+    odd = kind == "mixed"
+    return plan.Consumer(
+        name=name,
+        pattern=pattern,
+        group=group,
+        credit=random.choice((1, 10, 50, 200)),
+        process_ms=random.choice((0, 2, 20, 200)),
+        auto_ack=odd and random.random() < 0.15,
+        legacy=random.random() < 0.15,
+        member=random.random() < 0.3,
+        nack=random.choice((20, 100)) if kind == "nacking" else 0,
+        reject=random.choice((0, 10)) if kind != "good" else 0,
+        ignore=random.choice((0, 30, 200)) if odd else 0,
+        extend=100 if odd and random.random() < 0.5 else 0,
+        durable=random.choice((0, 0, 300)),
+        in_parts=200 if random.random() < 0.3 else 0,
+        start_ms=random.choice((0, 0, 0, 2_000)),
+    )
+
+
+def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
+    """What producers and operators do."""
+    events: list[plan.AnyEvent] = []
+    ttl_ms = random.choice((0, 0, 0, 1_000))
+    for producer in crowd.producers:
+        at_ms = random.randint(0, 200)
+        count = random.choice((1, 5, 30)) * scale
+        every_ms = random.choice((10, 40, 100))
+        singles = random.random() < 0.25
+        while at_ms < crowd.chaos_ms:
+            events.append(
+                plan.Publish(
+                    at_ms=at_ms,
+                    who=producer.name,
+                    topic=random.choice(crowd.topics).name,
+                    count=random.randint(1, count),
+                    size=random.choice((30, 60, 300)),
+                    ttl_ms=ttl_ms if random.random() < 0.1 else 0,
+                    singles=singles,
+                )
+            )
+            at_ms += random.randint(1, 2 * every_ms)
+    groups = sorted({consumer.group for consumer in crowd.consumers if consumer.group})
+    if random.random() < 0.25:
+        for _ in range(random.randint(1, 3)):
+            topic = random.choice(crowd.topics)
+            events.append(
+                plan.Seek(
+                    at_ms=random.randrange(1_000, crowd.chaos_ms),
+                    group=random.choice(groups),
+                    topic=topic.name,
+                    partition=random.randrange(topic.partitions),
+                    to=random.choice(("earliest", "time", "offset")),
+                    value=random.randrange(0, 1_000),
+                )
+            )
+    return events
+
+
+def _faults(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
+    """A few kinds of faults, each at its own rate."""
+    events: list[plan.AnyEvent] = []
+    for make in random.sample(_MAKERS, random.randint(0, min(6, len(_MAKERS)))):
+        for _ in range(random.choice((1, 1, 3, 8))):
+            events.append(make(random, random.randrange(100, crowd.chaos_ms), crowd))
+    return events
+
+
+def _somebody(random: Random, crowd: plan.Plan) -> str:
+    names = [producer.name for producer in crowd.producers] + [consumer.name for consumer in crowd.consumers]
+    return random.choice(names)
+
+
+def _crash(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.Crash(at_ms=at_ms, power=random.random() < 0.7, down_ms=random.choice((1, 50, 500)))
+
+
+def _crash_at_op(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    ops = random.randint(1, 60)
+    return plan.Crash(at_ms=at_ms, power=random.random() < 0.8, down_ms=random.choice((1, 100)), after_ops=ops)
+
+
+def _crash_on_frame(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    moment = random.choice(("confirm", "deliver", "settle", "settled"))
+    return plan.Crash(at_ms=at_ms, power=random.random() < 0.8, down_ms=random.choice((1, 100)), on=moment)
+
+
+def _pause_broker(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.PauseBroker(at_ms=at_ms, for_ms=random.choice((20, 300, 2_000)))
+
+
+def _partition(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    way = random.choice(("both", "to", "from"))
+    return plan.Partition(at_ms=at_ms, who=_somebody(random, crowd), for_ms=random.choice((50, 500, 4_000)), way=way)
+
+
+def _slow(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    rate = random.choice((0, 2_000, 20_000))
+    delay_ms = random.choice((5, 100, 700))
+    return plan.Slow(
+        at_ms=at_ms,
+        who=_somebody(random, crowd),
+        for_ms=random.choice((300, 3_000)),
+        delay_ms=delay_ms,
+        bytes_per_s=rate,
+    )
+
+
+def _reset(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.Reset(at_ms=at_ms, who=_somebody(random, crowd))
+
+
+def _crash_client(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    on = random.choice(("", "", "deliver", "subscribe", "settle"))
+    silent = random.random() < 0.4
+    return plan.CrashClient(
+        at_ms=at_ms,
+        who=random.choice(crowd.consumers).name,
+        for_ms=random.choice((1, 200, 3_000)),
+        silent=silent,
+        on=on,
+    )
+
+
+def _pause_client(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.PauseClient(
+        at_ms=at_ms, who=random.choice(crowd.consumers).name, for_ms=random.choice((100, 1_000, 4_000))
+    )
+
+
+def _leave(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.Leave(at_ms=at_ms, who=random.choice(crowd.consumers).name, for_ms=random.choice((1, 300)))
+
+
+def _jump(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.JumpClock(at_ms=at_ms, by_ms=random.choice((-60_000, -500, 500, 5_000, 3_600_000)))
+
+
+def _slow_disk(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.SlowDisk(at_ms=at_ms, for_ms=random.choice((200, 2_000)), factor=random.choice((5, 50, 300)))
+
+
+def _fail_disk(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    kind = random.choice(("io", "denied", "descriptors", "full"))
+    op = random.choice(("sync", "write", "create", "read"))
+    return plan.FailDisk(at_ms=at_ms, op=op, kind=kind, times=random.choice((1, 1, 5)))
+
+
+def _fill_disk(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    return plan.FillDisk(at_ms=at_ms, for_ms=random.choice((300, 2_000)), free_bytes=random.choice((0, 3_000, 30_000)))
+
+
+def _damage(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
+    path = random.choice(("journal", "checkpoints", "topics"))
+    return plan.Damage(at_ms=at_ms, path=path, place=random.randrange(1000), lost_sector=random.random() < 0.3)
+
+
+_MAKERS: tuple[Maker, ...] = (
+    _crash,
+    _crash_at_op,
+    _crash_on_frame,
+    _pause_broker,
+    _partition,
+    _slow,
+    _reset,
+    _crash_client,
+    _pause_client,
+    _leave,
+    _jump,
+    _slow_disk,
+    _fail_disk,
+    _fill_disk,
+)

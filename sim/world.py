@@ -1,0 +1,298 @@
+"""The world of a run: one clock, one seed, a broker, its clients, and the faults that strike them.
+
+Promises  a plan gives the same run every time, to the byte; chaos comes first, then a healed world in which everything
+          must drain within a bound, then one more power loss after which everything must still be there.
+Never     reads the machine's clock or randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, assert_never
+
+import simpy
+
+from dovetail.core.effects import AnyEffect
+from dovetail.core.inputs import AnyInput
+from dovetail.core.records import AnyRecord
+from dovetail.runtime.storage import disk as ops
+from dovetail.runtime.storage.findings import RecoveryReport
+from dovetail.sim import dice, marks, plan
+from dovetail.sim.actors import Auditor, Client, Consumer, Operator, Producer
+from dovetail.sim.broker import Broker
+from dovetail.sim.checkers import Books, Violated
+from dovetail.sim.disk import CAPACITY_BYTES, SECTOR_BYTES, fail
+from dovetail.sim.network import DELAY_US, Line
+from dovetail.sim.trace import Trace
+
+LOOK_MS = 200
+"""How often the healed world is asked whether it is done."""
+_OPS: dict[str, tuple[type, ...]] = {
+    "sync": (ops.Sync, ops.SyncDir),
+    "write": (ops.Write,),
+    "read": (ops.Read,),
+    "create": (ops.Create,),
+}
+_WAYS: dict[str, tuple[str, ...]] = {"both": ("to", "from"), "to": ("to",), "from": ("from",)}
+
+
+class Stuck(Exception):
+    """The healed world did not drain; the text says what waits for what."""
+
+
+class World:
+    """One run of a plan: `run`, then look at `books`, `trace` and `marks`."""
+
+    def __init__(self, setup: plan.Plan, trace: Trace, check_every: int = 1) -> None:
+        self.plan = setup
+        self.trace = trace
+        self.check_every = check_every
+        """After how many steps the state's own invariants are looked at."""
+        self.env = simpy.Environment()
+        self.marks: dict[str, int] = {}
+        self.faults = 0
+        self.steps = 0
+        self.recovery_us = 0
+        self.books = Books(setup, self.note)
+        self.broker = Broker(self, setup.broker)
+        self.producers = {each.name: Producer(self, each) for each in setup.producers}
+        self.consumers = {each.name: Consumer(self, each) for each in setup.consumers}
+        self.operator = Operator(self, "operator")
+        self.auditor = Auditor(self)
+        self.clients: dict[str, Client] = {**self.producers, **self.consumers}
+        self._random = dice.stream(setup.seed, "nemesis")
+        self._lines = 0
+        self._stuck = ""
+
+    # For everybody
+
+    @property
+    def now_us(self) -> int:
+        """Simulated time."""
+        now: int = self.env.now  # type: ignore[assignment]  # only whole microseconds are ever scheduled
+        return now
+
+    def after(self, delay_us: int, call: Callable[[], None]) -> None:
+        """Call something later."""
+        event = self.env.timeout(delay_us)
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: call())
+
+    def note(self, actor: str, kind: str, **columns: Any) -> None:
+        """Add a row to the trace."""
+        self.trace.add(self.now_us, actor, kind, **columns)
+
+    def mark(self, name: str) -> None:
+        """A rare path was taken."""
+        self.marks[name] = self.marks.get(name, 0) + 1
+
+    def new_line(self, client: Client) -> Line:
+        """A connection from a client to the broker."""
+        self._lines += 1
+        return Line(self._lines, client.name, self, client.link, client, self.broker)
+
+    def stepped(
+        self, inputs: tuple[AnyInput, ...], records: tuple[AnyRecord, ...], effects: tuple[AnyEffect, ...]
+    ) -> None:
+        """The broker decided something."""
+        self.steps += 1
+        for name in marks.of_step(inputs, records, effects):
+            self.mark(name)
+
+    def recovered(self, life: int, took_us: int, report: RecoveryReport) -> None:
+        """The broker is up."""
+        self.recovery_us = max(self.recovery_us, took_us)
+        for finding in report.findings:
+            self.mark(f"recovery: {finding.outcome}")
+            if finding.outcome == "lost":
+                self.found_damage(RuntimeError(str(finding)))
+        self.note("broker", "up", generation=life, latency_us=took_us, detail=f"{report.frames} frames")
+
+    def found_damage(self, error: BaseException) -> None:
+        """The broker says that its disk is damaged: it must not say so of a disk that only lost power."""
+        self.mark("damage was found")
+        if not self.plan.has_damage:
+            raise Violated("I-RECOVERY", f"nothing on the disk was damaged, yet recovery says: {error}")
+
+    def stuck(self, text: str) -> None:
+        """Something will never get on."""
+        self._stuck = text
+
+    # The run
+
+    def run(self) -> None:
+        """All of it; raises `Violated`, `Stuck` or whatever the broker died of."""
+        self.broker.start()
+        for client in (*self.clients.values(), self.operator):
+            habits = client.habits.start_ms if isinstance(client, Consumer) else 0
+            self.after(habits * 1000, client.start)
+        for event in self.plan.events:
+            self.after(event.at_ms * 1000, self._striker(event))
+        self.env.run(until=self.plan.chaos_ms * 1000)
+        self._heal()
+        finished = self.env.process(self._drain())
+        self.env.run(until=finished)
+
+    def _striker(self, event: plan.AnyEvent) -> Callable[[], None]:
+        return lambda: self._happen(event)
+
+    def _happen(self, event: plan.AnyEvent) -> None:
+        """What a plan says happens now; faults that wait for a moment are armed."""
+        match event:
+            case plan.Publish():
+                self.producers[event.who].publish(event)
+            case plan.Seek():
+                self.operator.seek(event)
+            case plan.Checkpoint():
+                if self.broker.life.checkpointer is not None:
+                    self.broker.life.checkpointer.ask()
+            case plan.Crash() if event.after_ops or event.on:
+                self.broker.crash_later(event)
+            case plan.CrashClient() if event.on:
+                consumer = self.consumers.get(event.who)
+                if consumer is not None:
+                    consumer.strike_on = event
+            case _:
+                self.strike(event)
+
+    def strike(self, event: plan.AnyEvent) -> None:
+        """A fault happens."""
+        self.faults += 1
+        who = getattr(event, "who", "broker")
+        self.note(
+            who, "fault", fault=type(event).__name__, latency_us=1000 * getattr(event, "for_ms", 0), detail=repr(event)
+        )
+        match event:
+            case plan.Crash():
+                self.broker.crash(event)
+            case plan.PauseBroker():
+                self.broker.pause(event.for_ms)
+            case plan.Partition():
+                link, ways = self.clients[event.who].link, _WAYS[event.way]
+                link.block(ways)
+                self.after(event.for_ms * 1000, lambda: link.unblock(ways))
+            case plan.Slow():
+                self._slow(event)
+            case plan.Reset():
+                line = self.clients[event.who].line
+                if line is not None:
+                    line.reset(self._random)
+            case plan.CrashClient():
+                self.clients[event.who].crash(event.for_ms, silent=event.silent)
+            case plan.PauseClient():
+                self.clients[event.who].pause(event.for_ms)
+            case plan.Leave():
+                self.consumers[event.who].leave(event.for_ms)
+            case plan.JumpClock():
+                self.broker.clock.jump(event.by_ms)
+            case plan.SlowDisk():
+                self.broker.disk_factor = event.factor
+                self.after(event.for_ms * 1000, self._disk_is_fast)
+            case plan.FailDisk():
+                kinds = _OPS[event.op]
+                self.broker.disk.fault = fail(ops.Kind(event.kind), lambda op: isinstance(op, kinds), event.times)
+            case plan.FillDisk():
+                disk = self.broker.disk
+                disk.capacity_bytes = disk.used_bytes() + event.free_bytes
+                self.after(event.for_ms * 1000, self._disk_has_room)
+            case plan.Damage():
+                self._damage(event)
+            case plan.Publish() | plan.Seek() | plan.Checkpoint():
+                raise AssertionError(event)
+            case _:
+                assert_never(event)
+
+    def _slow(self, event: plan.Slow) -> None:
+        link = self.clients[event.who].link
+        link.delay_us, link.bytes_per_s = event.delay_ms * 1000, event.bytes_per_s
+
+        def fast_again() -> None:
+            link.delay_us, link.bytes_per_s = DELAY_US, 0
+
+        self.after(event.for_ms * 1000, fast_again)
+
+    def _disk_is_fast(self) -> None:
+        self.broker.disk_factor = 1
+
+    def _disk_has_room(self) -> None:
+        self.broker.disk.capacity_bytes = CAPACITY_BYTES
+
+    def _damage(self, event: plan.Damage) -> None:
+        """Change what lies on the disk, behind everybody's back."""
+        files = [(path, len(data)) for path, data in self.broker.disk.files() if path.startswith(event.path) and data]
+        at = sum(size for _, size in files) * event.place // 1000
+        for path, size in files:
+            if at < size:
+                if event.lost_sector:
+                    self.broker.disk.lose_sector(path, at // SECTOR_BYTES)
+                else:
+                    self.broker.disk.flip(path, at * 8 + event.place % 8)
+                self.note("broker", "damaged", fault="Damage", detail=f"{path} at {at}")
+                return
+            at -= size
+
+    # The healed world
+
+    def _heal(self) -> None:
+        self.note("world", "heal")
+        self.broker.heal()
+        self._disk_has_room()
+        for client in self.clients.values():
+            client.link.delay_us, client.link.bytes_per_s = DELAY_US, 0
+            for way, count in list(client.link.blocked.items()):
+                for _ in range(count):
+                    client.link.unblock((way,))
+        for consumer in self.consumers.values():
+            consumer.is_good = True
+            consumer.strike_on = None
+        self.auditor.start()
+
+    def _drain(self) -> Generator[simpy.Event, Any, None]:
+        deadline_us = self.now_us + self.plan.drain_ms * 1000
+        left = ["the run has just been healed"]
+        while left:
+            yield self.env.timeout(LOOK_MS * 1000)
+            if self.broker.is_damaged:
+                return
+            if not self.auditor.is_busy:
+                self.auditor.audit(self._logs())
+                left = self._left()
+            if (left and self.now_us > deadline_us) or self._stuck:
+                raise Stuck("; ".join([self._stuck] if self._stuck else left))
+        self.books.check_dead_and_settled()
+        yield from self._last_look()
+
+    def _last_look(self) -> Generator[simpy.Event, Any, None]:
+        """One more power loss: everything must still be there."""
+        for client in self.clients.values():
+            client.crash(1 << 40, silent=False)
+        yield self.env.timeout(10_000)
+        self.strike(plan.Crash(at_ms=self.now_us // 1000, power=True, down_ms=10))
+        deadline_us = self.now_us + self.plan.drain_ms * 1000
+        yield self.env.timeout(50_000)
+        rounds = self.auditor.rounds
+        self.auditor.audit(self._logs(), anew=True)
+        while self.auditor.rounds == rounds:
+            yield self.env.timeout(LOOK_MS * 1000)
+            if self.broker.is_damaged:
+                return
+            if self.now_us > deadline_us or self._stuck:
+                raise Stuck(self._stuck or "the broker does not come back after the last power loss")
+        self.note("world", "done")
+
+    def _logs(self) -> list[tuple[str, int]]:
+        """Every log there is, dead letters included."""
+        known = {log for log in self.books.logs if not log[0].endswith(".dlq")}
+        dead = {(f"{topic}.dlq", 0) for topic, _ in known}
+        return sorted(known | dead | set(self.books.logs))
+
+    def _left(self) -> list[str]:
+        """What is not done yet, in words."""
+        left = [
+            f"producer {producer.name} waits for {producer.unconfirmed} confirmations"
+            for producer in self.producers.values()
+            if producer.unconfirmed
+        ]
+        if not self.broker.is_up:
+            left.append("the broker is not up")
+        return left + self.books.unsettled(self.now_us)

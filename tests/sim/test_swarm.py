@@ -1,0 +1,43 @@
+"""The default swarm: no seed may break a promise, and a seed decides everything."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+from dovetail.sim.run import Verdict, run
+from dovetail.sim.swarm import swarm
+
+SEEDS = int(os.environ.get("DOVETAIL_SIM_SEEDS", "12"))
+FRESH = int(os.environ.get("DOVETAIL_SIM_SEED", "0")) or secrets.randbits(31)
+HASHES = "from dovetail.sim.run import run; from dovetail.sim.swarm import swarm; print(run(swarm({seed})).hash)"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_fixed_seed_keeps_every_promise(seed: int) -> None:
+    result = run(swarm(seed))
+    assert result.verdict is Verdict.OK, f"dovetail sim run --seed {seed}: {result.invariant} {result.text}"
+
+
+@pytest.mark.parametrize("seed", range(FRESH, FRESH + SEEDS // 2))
+def test_a_seed_nobody_has_seen_keeps_every_promise(seed: int) -> None:
+    result = run(swarm(seed))
+    assert result.verdict is Verdict.OK, f"dovetail sim run --seed {seed}: {result.invariant} {result.text}"
+
+
+def test_a_seed_gives_the_same_hash_whatever_the_hash_seed_and_the_imports() -> None:
+    hashes = set()
+    for hash_seed, also in (("1", "pass"), ("2", "import decimal, asyncio, http.client")):
+        code = f"{also}\n{HASHES.format(seed=0)}"
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        hashes.add(done.stdout)
+    assert len(hashes) == 1
+
+
+def test_different_seeds_give_different_runs() -> None:
+    assert run(swarm(1)).hash != run(swarm(14)).hash
