@@ -39,6 +39,9 @@ from dovetail.core.wire import WireError
 ENDED_IDS_MAX: Final = 1_000
 """Ids of ended deliveries that are remembered, to tell "too late" from "never heard of"."""
 
+REQUESTS_MAX: Final = 100_000
+"""Requests of one connection that may wait for an answer, or for their turn to be answered."""
+
 
 class Terms(Struct, frozen=True):
     """What a broker tells every client, and the limits it holds them to."""
@@ -310,6 +313,8 @@ class Connection:
         return Refused(Status.NOT_FOUND, f"{message_id} was not delivered on this connection")
 
     def _register(self, type: int, correlation: int | None, *, delivery: int = 0, silent: bool = False) -> int:
+        if len(self._pending) + len(self._ready) >= REQUESTS_MAX:
+            self.end(ErrorCode.TOO_SLOW, f"{REQUESTS_MAX} requests wait to be answered: wait for answers in between")
         self._requests += 1
         number = self._requests
         self._pending[number] = _Pending(type, correlation, delivery, silent)

@@ -139,14 +139,21 @@ class Local:
         self.ended = text
 
 
+class _Fetch(Struct, frozen=True):
+    """The answer to a FETCH, whose batches are read when there is room for them."""
+
+    request: int
+    answer: Fetched
+
+
 class _Peer:
     """A connection or local session, what waits to be sent to it, and how much its socket has not taken."""
 
-    __slots__ = ("buffered", "deliveries", "heard_ms", "line", "reading", "unsent")
+    __slots__ = ("buffered", "heard_ms", "line", "outbox", "reading", "unsent")
 
     def __init__(self, line: Connection | Local) -> None:
         self.line = line
-        self.deliveries: deque[Deliver] = deque()
+        self.outbox: deque[Deliver | _Fetch] = deque()
         self.unsent: list[tuple[int, int]] = []
         self.buffered = 0
         self.reading = False
@@ -251,7 +258,7 @@ class Node:
             for subscription, count in peer.unsent:
                 self._arrivals.append(inputs.Sent(subscription, count))
             peer.unsent.clear()
-            if peer.deliveries:
+            if peer.outbox:
                 self._pumping[session] = None
 
     def committed(self) -> None:
@@ -487,7 +494,7 @@ class Node:
             case Deliver():
                 peer = self._peers.get(effect.session)
                 if peer is not None:
-                    peer.deliveries.append(effect)
+                    peer.outbox.append(effect)
                     self._pumping[effect.session] = None
             case LeaseEnded():
                 self._lease_ended(effect)
@@ -511,20 +518,10 @@ class Node:
             return
         answer = reply.answer
         if isinstance(answer, Fetched) and answer.offset < answer.end:
-            self._read(answer.log, answer.offset, answer.bytes_max, lambda found: self._fetched(reply, answer, found))
+            peer.outbox.append(_Fetch(reply.request, answer))
+            self._pumping[reply.session] = None
             return
         peer.line.answer(reply.request, answer)
-        self._touched[reply.session] = None
-
-    def _fetched(self, reply: Reply, answer: Fetched, entries: tuple[Entry, ...]) -> None:
-        peer = self._peers.get(reply.session)
-        if peer is None:
-            return
-        stored = tuple([entry for entry in entries if entry.base < answer.end])
-        if isinstance(peer.line, Local):
-            peer.line.answer(reply.request, answer, stored)
-        else:
-            peer.line.answer(reply.request, answer, [entry.batch for entry in stored])
         self._touched[reply.session] = None
 
     def _lease_ended(self, effect: LeaseEnded) -> None:
@@ -532,8 +529,8 @@ class Node:
         if peer is None:
             return
         peer.line.lease_ended(effect.lease)
-        if any(each.lease == effect.lease for each in peer.deliveries):
-            peer.deliveries = deque(each for each in peer.deliveries if each.lease != effect.lease)
+        if any(_has_lease(each, effect.lease) for each in peer.outbox):
+            peer.outbox = deque(each for each in peer.outbox if not _has_lease(each, effect.lease))
 
     def _close(self, effect: CloseSession) -> None:
         peer = self._peers.get(effect.session)
@@ -607,31 +604,35 @@ class Node:
 
     def _pump_peer(self, session: int, peer: _Peer) -> None:
         window = self.options.send_window_bytes
-        while peer.deliveries and not peer.reading and not peer.line.closing and peer.buffered < window:
-            delivery = peer.deliveries[0]
-            first, last = delivery.ranges[0][0], delivery.ranges[-1][1]
+        while peer.outbox and not peer.reading and not peer.line.closing and peer.buffered < window:
+            load = peer.outbox[0]
             peer.reading = True
-            self._gather(delivery.log, first, last, self._sender(session, delivery))
+            if isinstance(load, Deliver):
+                self._gather(load.log, load.ranges[0][0], load.ranges[-1][1], self._sender(session, load))
+            else:
+                wanted = load.answer
+                self._read(wanted.log, wanted.offset, wanted.bytes_max, self._sender(session, load))
 
-    def _sender(self, session: int, delivery: Deliver) -> Then:
-        return lambda entries: self._send(session, delivery, entries)
+    def _sender(self, session: int, load: Deliver | _Fetch) -> Then:
+        return lambda entries: self._send(session, load, entries)
 
-    def _send(self, session: int, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
+    def _send(self, session: int, load: Deliver | _Fetch, entries: tuple[Entry, ...]) -> None:
         peer = self._peers.get(session)
         if peer is None:
             return
         peer.reading = False
-        if not peer.deliveries or peer.deliveries[0] is not delivery:
+        if not peer.outbox or peer.outbox[0] is not load:
             self._pumping[session] = None
             return
-        peer.deliveries.popleft()
-        peer.line.deliver(delivery, entries)
-        peer.buffered += sum(entry.size_bytes for entry in entries)
+        peer.outbox.popleft()
+        if isinstance(load, Deliver):
+            _deliver(peer, load, entries)
+        else:
+            _answer_fetch(peer, load, entries)
+        if isinstance(peer.line, Connection):
+            peer.buffered += sum(entry.size_bytes for entry in entries)
         self._touched[session] = None
-        if delivery.lease == 0:
-            count = sum(last - first + 1 for first, last in delivery.ranges)
-            peer.unsent.append((delivery.subscription, count))
-        if peer.deliveries:
+        if peer.outbox:
             self._pumping[session] = None
 
     # The log lane
@@ -656,6 +657,25 @@ class Node:
 def _meta(record: BatchAppended) -> BatchMeta:
     last = record.base + record.count - 1
     return BatchMeta(record.base, last, record.size_bytes, record.expires_at_ms, record.flags, record.deliver_at_ms)
+
+
+def _deliver(peer: _Peer, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
+    peer.line.deliver(delivery, entries)
+    if delivery.lease == 0:
+        count = sum(last - first + 1 for first, last in delivery.ranges)
+        peer.unsent.append((delivery.subscription, count))
+
+
+def _answer_fetch(peer: _Peer, fetch: _Fetch, entries: tuple[Entry, ...]) -> None:
+    stored = tuple([entry for entry in entries if entry.base < fetch.answer.end])
+    if isinstance(peer.line, Local):
+        peer.line.answer(fetch.request, fetch.answer, stored)
+    else:
+        peer.line.answer(fetch.request, fetch.answer, [entry.batch for entry in stored])
+
+
+def _has_lease(load: Deliver | _Fetch, lease: int) -> bool:
+    return isinstance(load, Deliver) and load.lease == lease
 
 
 def _one_spelling(topic: str) -> str:
