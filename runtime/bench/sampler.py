@@ -4,8 +4,8 @@
 
 Runs the module as `python -m` would. SIGUSR1 begins the samples (anew); when the program ends they are written to OUT.
 
-Promises  costs next to nothing, so that shares are those of the program alone; while the main thread waits, the time
-          belongs to what the other threads do.
+Promises  costs next to nothing, so that shares are those of the program alone; time in the kernel belongs to the
+          function that asked for it; what each thread used in all is exact.
 Never     counts calls, or time in which nothing of the program ran.
 """
 
@@ -24,10 +24,12 @@ import msgspec
 from msgspec import Struct
 
 INTERVAL_S = 0.002
+WAITING = frozenset({"select", "_worker"})
+"""Where an event loop and an idle thread of a pool wait."""
 
 
 class Share(Struct, frozen=True):
-    """A function, and the share of samples in which it ran itself, and in which it or something below it did."""
+    """A function, and the share of the time in which it ran itself, and in which it or something below it did."""
 
     function: str
     own: float
@@ -35,56 +37,83 @@ class Share(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True):
-    """Shares, largest own first, of `processor_s` seconds of processor time."""
+    """Seconds of processor time by thread, and the shares of functions in all of it, largest own first."""
 
     samples: int
-    processor_s: float
+    seconds: dict[str, float]
     shares: tuple[Share, ...]
+
+    @property
+    def processor_s(self) -> float:
+        return sum(self.seconds.values())
 
 
 class Sampler:
-    """Counts the functions on the stack whenever the profiling timer fires."""
+    """Whenever the profiling timer fires, gives what each thread has used since to the functions on its stack."""
 
     def __init__(self) -> None:
-        self._own: Counter[CodeType] = Counter()
-        self._total: Counter[CodeType] = Counter()
-        self._begun_s = 0.0
+        self._samples = 0
+        self._used_ns: dict[int, int] = {}
+        self._threads_ns: Counter[str] = Counter()
+        self._own_ns: Counter[CodeType] = Counter()
+        self._total_ns: Counter[CodeType] = Counter()
 
     def begin(self, *_: object) -> None:
         """Forget what was seen so far and start the timer."""
-        self._own.clear()
-        self._total.clear()
-        self._begun_s = time.process_time()
+        self._samples = 0
+        self._used_ns = {thread.ident: _used_ns(thread.ident) for thread in threading.enumerate() if thread.ident}
+        for counter in (self._threads_ns, self._own_ns, self._total_ns):
+            counter.clear()
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """One look at the main thread; if that waits, at a thread that does not."""
-        top = frame
-        if frame is not None and frame.f_code.co_name == "select":
-            top = _busy_thread() or frame
+        """One look at every thread; `frame` is the main one's. Whoever waits just now is not who kept it busy."""
+        self._samples += 1
+        stacks = sys._current_frames()
+        seen: list[tuple[FrameType, int]] = []
+        all_ns = 0
+        for thread in threading.enumerate():
+            top = frame if thread is threading.main_thread() else stacks.get(thread.ident or 0)
+            if top is not None and thread.ident is not None:
+                spent_ns = self._spent_ns(thread.ident, thread.name)
+                all_ns += spent_ns
+                seen.append((top, spent_ns))
+        busy = [each for each in seen if each[0].f_code.co_name not in WAITING] or seen[:1]
+        busy_ns = sum(spent_ns for _, spent_ns in busy)
+        for top, spent_ns in busy:
+            self._spend(top, all_ns * spent_ns // busy_ns if busy_ns else all_ns // len(busy))
+
+    def _spent_ns(self, thread: int, name: str) -> int:
+        """What a thread has used since it was last looked at."""
+        used_ns = _used_ns(thread)
+        spent_ns = used_ns - self._used_ns.get(thread, 0)
+        self._used_ns[thread] = used_ns
+        self._threads_ns[name] += spent_ns
+        return spent_ns
+
+    def _spend(self, top: FrameType, spent_ns: int) -> None:
         stack = _stack(top)
-        self._own.update(stack[:1])
-        self._total.update(set(stack))
+        self._own_ns[stack[0]] += spent_ns
+        for code in set(stack):
+            self._total_ns[code] += spent_ns
 
     def profile(self) -> Profile:
         """What was seen."""
         signal.setitimer(signal.ITIMER_PROF, 0)
-        samples = self._own.total()
-        count = max(1, samples)
-        shares = [Share(_name(code), self._own[code] / count, total / count) for code, total in self._total.items()]
+        all_ns = max(1, self._threads_ns.total())
+        shares = [Share(_name(code), self._own_ns[code] / all_ns, ns / all_ns) for code, ns in self._total_ns.items()]
         shares.sort(key=lambda share: (-share.own, -share.total, share.function))
-        return Profile(samples, time.process_time() - self._begun_s, tuple(shares))
+        seconds = {thread: ns / 1e9 for thread, ns in self._threads_ns.most_common()}
+        return Profile(self._samples, seconds, tuple(shares))
 
 
-def _busy_thread() -> FrameType | None:
-    """The top frame of another thread that has something to do: an idle one of a pool waits in `_worker`."""
-    main = threading.main_thread().ident
-    found = sys._current_frames()
-    return next((top for thread, top in found.items() if thread != main and top.f_code.co_name != "_worker"), None)
+def _used_ns(thread: int) -> int:
+    return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
 
 
-def _stack(frame: FrameType | None) -> list[CodeType]:
+def _stack(top: FrameType) -> list[CodeType]:
     found: list[CodeType] = []
+    frame: FrameType | None = top
     while frame is not None:
         found.append(frame.f_code)
         frame = frame.f_back

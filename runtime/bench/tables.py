@@ -103,9 +103,12 @@ def _flows(results: Sequence[FlowResult]) -> str:
 def _profile(profiled: Profiled) -> str:
     profile = profiled.profile
     per_message_us = profile.processor_s * 1e6 / max(1, profiled.messages)
+    threads = ", ".join(
+        f"{thread} {seconds * 1e6 / max(1, profiled.messages):.2f}" for thread, seconds in profile.seconds.items()
+    )
     title = (
-        f"{profiled.name}: {per_message_us:.2f} µs of processor time per message "
-        f"({profiled.messages} messages, {profile.samples} samples)"
+        f"{profiled.name}: {per_message_us:.2f} µs of processor time per message ({threads}; "
+        f"{profiled.messages} messages, {profile.samples} samples)"
     )
     rows = [
         [each.function, *_costs(each.own, per_message_us), *_costs(each.total, per_message_us)]
