@@ -9,10 +9,11 @@ Never     reads a payload: batch boundaries come from the tail or from `Loaded`.
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dovetail.core import intervals, kernels, leases
+from dovetail.core import intervals, kernels, leases, routing
 from dovetail.core.cursor import Cursor
 from dovetail.core.effects import Read
 from dovetail.core.inputs import Loaded, Sent
@@ -22,6 +23,7 @@ from dovetail.core.turn import Turn
 
 READ_BYTES = 4 << 20
 """How much backlog one `Read` asks metadata for."""
+UNLIMITED = 1 << 60
 RETRIES_MAX = 1_000
 """Ranges of one cursor that may wait for another try before fresh messages wait for them."""
 
@@ -61,17 +63,63 @@ def _serve(turn: Turn, owner: int, log: int) -> None:
     progress = turn.progress.get((owner, log))
     if progress is None:
         return
-    ring = turn.routes.get((owner, turn.durable.logs[log].topic))
-    if ring is None:
+    ring = routing.ring_of(turn, owner, log)
+    if not ring:
         return
-    if _serve_retries(turn, owner, log, ring) and _serve_fresh(turn, owner, log, ring):
-        return
-    turn.enqueue(owner, log, turn.progress[owner, log])
+    if turn.topic_of(log).lanes:
+        _serve_lanes(turn, owner, log - turn.durable.logs[log].lane, ring)
+    elif _serve_log(turn, owner, log, ring, UNLIMITED).starved:
+        turn.enqueue(owner, log, turn.progress[owner, log])
 
 
-def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> bool:
-    """Send what is due for another try; False when credit ran out first."""
+def _serve_lanes(turn: Turn, owner: int, first: int, ring: tuple[int, ...]) -> None:
+    """Serve the lanes of a partition, whose logs begin at `first`, by their weights (I-LANES)."""
+    lane, left = turn.lane_turns.get((owner, first), (0, kernels.lane_weight(0)))
+    resting = 0
+    while work := _lanes_with_work(turn, owner, first) & ~resting:
+        lane, left = kernels.lane_turn(lane, left, work)
+        served = _serve_log(turn, owner, first + lane, ring, left)
+        left -= served.sent
+        if served.starved:
+            turn.enqueue(owner, first, turn.progress[owner, first])
+            break
+        if served.sent == 0:
+            # It waits for metadata, or had only to skip: not before the next wake-up.
+            resting |= 1 << lane
+    turn.lane_turns[owner, first] = (lane, left)
+
+
+def _lanes_with_work(turn: Turn, owner: int, first: int) -> int:
+    work = 0
+    for lane in range(kernels.LANES):
+        progress = turn.progress[owner, first + lane]
+        due = bool(progress.retries) and progress.retries[0].due_ms <= turn.mono_ms
+        if due or (progress.next < turn.tails[first + lane].stored and not progress.reading):
+            work |= 1 << lane
+    return work
+
+
+class Served(NamedTuple):
+    """How many messages went out, and whether credit ran out before the work did."""
+
+    sent: int
+    starved: bool
+
+
+def _serve_log(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: int) -> Served:
+    """Send at most `most` messages of one log: retries that are due, then fresh ones."""
+    retries = _serve_retries(turn, owner, log, ring, most)
+    if retries.starved or retries.sent == most:
+        return retries
+    fresh = _serve_fresh(turn, owner, log, ring, most - retries.sent)
+    return Served(retries.sent + fresh.sent, fresh.starved)
+
+
+def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: int) -> Served:
+    sent = 0
     while (progress := turn.progress[owner, log]).retries and progress.retries[0].due_ms <= turn.mono_ms:
+        if sent == most:
+            return Served(sent, False)
         retry = progress.retries[0]
         if kernels.is_expired(retry.expires_at_ms, turn.wall_ms):
             turn.progress[owner, log] = leases.without_retry(progress, retry)
@@ -79,14 +127,16 @@ def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> b
             continue
         member = _pick(turn, owner, ring, retry.avoid)
         if member is None:
-            return False
-        _send_retry(turn, owner, log, progress, retry, member)
-    return True
+            return Served(sent, True)
+        sent += _send_retry(turn, owner, log, progress, retry, member, most - sent)
+    return Served(sent, False)
 
 
-def _send_retry(turn: Turn, owner: int, log: int, progress: Progress, retry: Retry, member: Subscription) -> None:
+def _send_retry(
+    turn: Turn, owner: int, log: int, progress: Progress, retry: Retry, member: Subscription, most: int
+) -> int:
     failures, _ = intervals.lookup(turn.cursor(owner, log).attempts, retry.first)
-    last = min(retry.last, retry.first + member.credit_max - member.in_flight - 1)
+    last = min(retry.last, retry.first + min(most, member.credit_max - member.in_flight) - 1)
     progress = leases.without_retry(progress, retry)
     if last < retry.last:
         progress = replace(progress, retries=(replace(retry, first=last + 1), *progress.retries))
@@ -94,6 +144,7 @@ def _send_retry(turn: Turn, owner: int, log: int, progress: Progress, retry: Ret
     turn.served_last[owner] = member.member
     leased = not member.auto_ack
     leases.deliver(turn, member, log, retry.first, last, failures + 1, retry.expires_at_ms, leased=leased)
+    return last - retry.first + 1
 
 
 def _pick(turn: Turn, owner: int, ring: tuple[int, ...], avoid: str) -> Subscription | None:
@@ -113,23 +164,23 @@ def _name(subscription: Subscription) -> str:
     return subscription.member
 
 
-def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...]) -> bool:
-    """Send what was never sent, as far as credit goes; False when credit ran out first."""
+def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: int) -> Served:
+    sent = 0
     while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
-        if len(progress.retries) >= RETRIES_MAX:
-            return True
+        if sent == most or len(progress.retries) >= RETRIES_MAX:
+            return Served(sent, False)
         batches = _known_batches(turn, log, progress)
         if batches is None:
             _ask_for_batches(turn, owner, log, progress)
-            return True
+            return Served(sent, False)
         chunk = _next_chunk(turn, owner, log, progress, batches)
         if chunk is None:
             continue
         eligible = _eligible(turn, owner, ring)
         if not eligible:
-            return False
-        _deal(turn, owner, log, chunk, batches, eligible)
-    return True
+            return Served(sent, True)
+        sent += _deal(turn, owner, log, chunk, batches, eligible, most - sent)
+    return Served(sent, False)
 
 
 def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta, ...] | None:
@@ -214,11 +265,17 @@ def _recovered_chunk(
 
 
 def _deal(
-    turn: Turn, owner: int, log: int, chunk: Chunk, batches: tuple[BatchMeta, ...], eligible: list[Subscription]
-) -> None:
-    """Give each eligible member its share of a chunk, in order of offset."""
+    turn: Turn,
+    owner: int,
+    log: int,
+    chunk: Chunk,
+    batches: tuple[BatchMeta, ...],
+    eligible: list[Subscription],
+    most: int,
+) -> int:
+    """Give each eligible member its share of at most `most` messages of a chunk, in order of offset."""
     first, last, expires_at_ms, need_ack = chunk
-    available = last - first + 1
+    available = min(most, last - first + 1)
     dealt = 0
     for place, member in enumerate(eligible):
         fair = kernels.share(available, len(eligible), place)
@@ -232,6 +289,7 @@ def _deal(
         dealt += count
     turn.served_last[owner] = eligible[(dealt - 1) % len(eligible)].member
     turn.progress[owner, log] = replace(turn.progress[owner, log], next=first)
+    return dealt
 
 
 def _to_batch_end(batches: tuple[BatchMeta, ...], first: int, count: int) -> int:

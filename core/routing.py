@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dovetail.core import leases, names
+from dovetail.core import leases, names, rebalance
 from dovetail.core.cursor import Cursor
 from dovetail.core.records import CursorOpened
 from dovetail.core.state import Progress, Subscription, Topic
@@ -29,6 +29,8 @@ def topic_appeared(turn: Turn, topic: Topic) -> None:
         reroute(turn, owner, topic)
         if owner < 0:
             open_cursors(turn, owner, topic, from_start=True)
+        else:
+            rebalance.disturb(turn, owner)
 
 
 def topic_vanishes(turn: Turn, topic: Topic) -> None:
@@ -38,7 +40,22 @@ def topic_vanishes(turn: Turn, topic: Topic) -> None:
             leases.end_all(turn, owner, log)
             turn.progress.pop((owner, log), None)
             turn.ephemeral.pop((owner, log), None)
+            turn.lane_turns.pop((owner, log), None)
             turn.routes.pop((owner, topic.id), None)
+            rebalance.topic_gone(turn, owner, topic)
+
+
+def ring_of(turn: Turn, owner: int, log_id: int) -> tuple[int, ...]:
+    """The subscriptions that a log's messages may go to: in a partitioned group those of the member that has it."""
+    log = turn.durable.logs[log_id]
+    ring = turn.routes.get((owner, log.topic), ())
+    if owner < 0 or turn.durable.groups[owner].mode != rebalance.PARTITIONED:
+        return ring
+    tenures = turn.tenures.get(owner)
+    tenure = tenures.get(rebalance.slot_of(log)) if tenures else None
+    if tenure is None or tenure.revoke_by_ms:
+        return ()
+    return tuple([number for number in ring if turn.subscriptions[number].member == tenure.member])
 
 
 def subscriber_count(turn: Turn, topic: Topic) -> int:
@@ -92,6 +109,7 @@ def attach(turn: Turn, subscription: Subscription) -> None:
         reroute(turn, owner, topic)
         if owner < 0:
             open_cursors(turn, owner, topic, from_start=False)
+    rebalance.disturb(turn, owner)
 
 
 def detach(turn: Turn, subscription: Subscription) -> None:
@@ -113,16 +131,18 @@ def detach(turn: Turn, subscription: Subscription) -> None:
         topic = turn.durable.topics[number]
         reroute(turn, owner, topic)
         if owner < 0 and (owner, topic.id) not in turn.routes:
-            _close_ephemeral(turn, owner, topic)
+            close_cursors(turn, owner, topic)
     if owner < 0 and not team:
         turn.queues.pop(owner, None)
         turn.served_last.pop(owner, None)
+    rebalance.disturb(turn, owner)
     turn.woken[owner] = None
 
 
-def _close_ephemeral(turn: Turn, owner: int, topic: Topic) -> None:
+def close_cursors(turn: Turn, owner: int, topic: Topic) -> None:
+    """`owner` reads a topic no more; what a group's cursor says is forgotten by the record that deletes the group."""
     for log in logs_of(topic):
-        if turn.ephemeral.pop((owner, log), None) is None:
-            continue
-        del turn.progress[owner, log]
-        turn.readers[log] = tuple(reader for reader in turn.readers[log] if reader != owner)
+        if turn.progress.pop((owner, log), None) is not None:
+            turn.ephemeral.pop((owner, log), None)
+            turn.lane_turns.pop((owner, log), None)
+            turn.readers[log] = tuple(reader for reader in turn.readers[log] if reader != owner)
