@@ -31,6 +31,7 @@ from dovetail.runtime.storage.disk import (
     Rename,
     Space,
     Sync,
+    SyncAll,
     SyncDir,
     SyncFailed,
     Truncate,
@@ -158,8 +159,9 @@ class SimDisk:
         self.operations += 1
         error = self.fault(op) if self.fault is not None else None
         if error is not None:
-            if isinstance(error, SyncFailed) and isinstance(op, Sync):
-                self._file(op.path).fail_sync(self.random.randrange)
+            if isinstance(error, SyncFailed) and isinstance(op, Sync | SyncAll):
+                for file in [self._file(op.path)] if isinstance(op, Sync) else self._all_files():
+                    file.fail_sync(self.random.randrange)
             raise error
         return self._execute(op)
 
@@ -171,6 +173,8 @@ class SimDisk:
                 return bytes(self._file(path).data[position : position + size])
             case Sync(path=path):
                 return self._file(path).sync()
+            case SyncAll():
+                return self._sync_all()
             case Truncate(path=path, size=size):
                 return self._file(path).truncate(size)
             case Create(path=path):
@@ -360,6 +364,16 @@ class SimDisk:
                 self._keep(names)
         self._changes = left
 
+    def _sync_all(self) -> None:
+        for file in self._all_files():
+            file.sync()
+        for _, names in self._changes:
+            self._keep(names)
+        self._changes = []
+
+    def _all_files(self) -> list[_File]:
+        return [file for _, file in sorted(self._names.items()) if file is not None]
+
     def _keep(self, names: dict[str, tuple[bool, _Node]]) -> None:
         for path, (there, node) in names.items():
             if there:
@@ -385,7 +399,7 @@ def fail(kind: Kind, when: Callable[[Op], bool], times: int = 1) -> Callable[[Op
             return None
         left -= 1
         path = getattr(op, "path", "")
-        is_final = isinstance(op, Sync | SyncDir) and kind in (Kind.IO, Kind.FULL)
+        is_final = isinstance(op, Sync | SyncDir | SyncAll) and kind in (Kind.IO, Kind.FULL)
         failure = SyncFailed if is_final else DiskError
         return failure(kind, path, f"injected: {kind}")
 

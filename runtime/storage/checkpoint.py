@@ -27,7 +27,7 @@ from dovetail.core.state import Durable
 
 MAGIC: Final = b"DVTC"
 VERSION: Final = 1
-SLICE_ITEMS: Final = 400
+SLICE_ITEMS: Final = 250
 """Items encoded, or keys sorted, in one piece."""
 
 _HEAD: Final = Layout(">4sB3x")

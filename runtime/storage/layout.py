@@ -31,6 +31,8 @@ class StoreOptions(Struct, frozen=True):
     """Write journal segments full of zeros first: a sync then has no metadata to write."""
     checkpoint_journal_bytes: int = 256 << 20
     spare_segments_max: int = 4
+    sync_each_max: int = 8
+    """So many logs are synced one by one; more of them all at once, with whatever else is on that disk."""
 
 
 def journal_path(number: int) -> str:

@@ -22,7 +22,6 @@ from dovetail.runtime.storage.disk import (
     FileInfo,
     MakeDir,
     Read,
-    Sync,
     Task,
     Truncate,
     Write,
@@ -341,13 +340,17 @@ class LogFiles:
         if part.index is not None:
             part.index.cut(position)
 
-    def sync(self) -> Task[None]:
-        """Put what was written on the disk; the names are the caller's to sync."""
+    def write_indexes(self) -> Task[None]:
+        """Write the indexes of the parts that were appended to."""
         for part in self.parts:
             if part.is_dirty:
                 yield from self._write_index(part)
-                yield Sync(part.path)
-                part.is_dirty = False
+
+    def mark_synced(self) -> None:
+        """Everything up to now is on the disk."""
+        self.has_new_names = False
+        for part in self.parts:
+            part.is_dirty = False
 
     def _write_index(self, part: Part) -> Task[None]:
         if part.index is None or not part.index.last_position:

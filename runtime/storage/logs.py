@@ -15,7 +15,7 @@ from dovetail.core.ids import ordered
 from dovetail.core.journal_format import Entry, Item
 from dovetail.core.records import LogTrimmed, TopicCreated, TopicDeleted
 from dovetail.core.state import Durable
-from dovetail.runtime.storage.disk import SyncDir, Task, parent, remove_tree
+from dovetail.runtime.storage.disk import Sync, SyncAll, SyncDir, Task, parent, remove_tree
 from dovetail.runtime.storage.layout import TOPICS, StoreOptions, log_path, topic_path
 from dovetail.runtime.storage.log import LogFiles
 
@@ -97,14 +97,25 @@ class Logs:
 
     def sync(self) -> Task[None]:
         """Put everything that was appended on the disk, names included."""
+        dirty = [self._dirty[number] for number in sorted(self._dirty) if self._dirty[number].is_dirty]
+        if len(dirty) > self._options.sync_each_max:
+            for files in dirty:
+                yield from files.write_indexes()
+            yield SyncAll()
+        else:
+            yield from self._sync_each(dirty)
+        for files in dirty:
+            files.mark_synced()
+        self._dirty.clear()
+
+    def _sync_each(self, dirty: list[LogFiles]) -> Task[None]:
         directories: set[str] = set()
-        dirty = sorted(self._dirty)
-        for number in dirty:
-            files = self._dirty[number]
-            yield from files.sync()
+        for files in dirty:
+            yield from files.write_indexes()
+            for part in files.parts:
+                if part.is_dirty:
+                    yield Sync(part.path)
             if files.has_new_names:
                 directories |= {files.directory, parent(files.directory), TOPICS}
         for directory in sorted(directories, reverse=True):
             yield SyncDir(directory)
-        for number in dirty:
-            self._dirty.pop(number).has_new_names = False

@@ -7,9 +7,11 @@ Never     retries, buffers or reorders.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +35,7 @@ from dovetail.runtime.storage.disk import (
     Rename,
     Space,
     Sync,
+    SyncAll,
     SyncDir,
     SyncFailed,
     Truncate,
@@ -57,6 +60,9 @@ _KINDS = {
     errno.ENOTDIR: Kind.NOT_A_DIRECTORY,
 }
 
+_NOT_OPENED = (Kind.DESCRIPTORS, Kind.MISSING, Kind.DENIED)
+"""A file that could not even be opened may be synced later; any other failure of a sync is final."""
+
 
 class _OpenFile:
     __slots__ = ("descriptor", "forgotten", "users")
@@ -76,6 +82,8 @@ class RealDisk:
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._open_max = open_files_max
         self._locks: dict[str, int] = {}
+        self._root: int | None = None
+        """Open from the first lock on: it is told of every write that failed since."""
 
     def execute(self, op: Op) -> Any:
         try:
@@ -86,7 +94,11 @@ class RealDisk:
             path = os.path.join(self.root, getattr(op, "path", ""))
             kind = _KINDS.get(error.errno or 0, Kind.IO)
             # A file that could not even be opened may be synced later; any other failure is final.
-            is_final = isinstance(op, Sync | SyncDir) and kind not in (Kind.DESCRIPTORS, Kind.MISSING, Kind.DENIED)
+            is_final = isinstance(op, Sync | SyncDir | SyncAll) and kind not in (
+                Kind.DESCRIPTORS,
+                Kind.MISSING,
+                Kind.DENIED,
+            )
             failure = SyncFailed if is_final else DiskError
             raise failure(kind, path, error.strerror or str(error)) from error
 
@@ -101,6 +113,9 @@ class RealDisk:
             for descriptor in self._locks.values():
                 os.close(descriptor)
             self._locks.clear()
+            if self._root is not None:
+                os.close(self._root)
+                self._root = None
 
     def _execute(self, op: Op) -> Any:
         match op:
@@ -117,6 +132,8 @@ class RealDisk:
                 return os.close(os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
             case SyncDir(path=path):
                 return _sync_dir(self._full(path))
+            case SyncAll():
+                return self._sync_all()
             case Rename(path=path, target=target):
                 os.rename(self._full(path), self._full(target))
                 self._forget(path)
@@ -195,6 +212,43 @@ class RealDisk:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder.encode(), 0)
         self._locks[path] = descriptor
+        self._open_root()
+
+    def _open_root(self) -> int:
+        if self._root is None:
+            self._root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return self._root
+
+    def _sync_all(self) -> None:
+        if _SYNCFS is None:
+            return _sync_tree(self.root)
+        if _SYNCFS(self._open_root()) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return None
+
+
+def _find_syncfs() -> Callable[[int], int] | None:
+    """The system call that syncs a whole file system; None where it is missing or keeps failures to itself."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if os.uname().sysname != "Linux" or release is None or tuple(map(int, release.groups())) < (5, 8):
+        return None
+    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    return found
+
+
+_SYNCFS = _find_syncfs()
+
+
+def _sync_tree(root: str) -> None:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            descriptor = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        _sync_dir(directory)
 
 
 def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.core.evolve import evolve_frame
 from dovetail.core.journal_format import Entry, Item, records_of
@@ -203,6 +204,21 @@ def relax(disk: SimDisk, history: History) -> None:
 
 
 SCRIPTS = [relax, publish_and_settle, roll_and_recycle, delete_and_create_again, trim_and_restart]
+
+
+def many_logs(disk: SimDisk, history: History) -> None:
+    """So many logs are dirty at a checkpoint that they are synced all at once."""
+    broker = Recorded(disk, history, replace(TINY, sync_each_max=1))
+    log = broker.create("orders", partitions=3)
+    for number in range(6):
+        broker.publish(log + number % 3, b"%d" % number * 90)
+    broker.checkpoint()
+    for number in range(3):
+        broker.publish(log + number % 3, b"%d" % number * 90)
+    broker.checkpoint()
+
+
+SCRIPTS.append(many_logs)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

@@ -166,6 +166,16 @@ def test_a_deleted_topic_leaves_no_files_and_its_name_goes_on_from_its_old_end(d
     assert again.read(log) == ()
 
 
+def test_many_logs_are_synced_all_at_once(disk: Disk) -> None:
+    broker = Broker(disk)
+    first = broker.create("orders", partitions=20)
+    entries = [broker.publish(first + place, b"%d" % place) for place in range(20)]
+    broker.checkpoint()
+    broker.close()
+    again = Broker(disk)
+    assert [again.read(first + place) for place in range(20)] == [(each,) for each in entries]
+
+
 def test_lanes_have_directories_of_their_own(disk: Disk) -> None:
     broker = Broker(disk)
     log = broker.create("orders", partitions=2, lanes=5)

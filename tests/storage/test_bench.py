@@ -1,0 +1,15 @@
+"""The benchmark runs; what it measures is for people to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dovetail.runtime.storage.bench import figures
+
+
+def test_the_benchmark_gives_figures_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = list(figures(os.fspath(tmp_path / "bench"), messages=2_400, topics=20, commits=5))
+    assert len(found) == 3 * 4 + 2 + 2 + 2
+    assert all(figure.value > 0 for figure in found)
+    assert list((tmp_path / "bench").iterdir()) == []
