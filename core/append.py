@@ -7,7 +7,7 @@ Never     sees a payload, or asks whether a batch is welcome: that was decided b
 
 from __future__ import annotations
 
-from dovetail.core import polls
+from dovetail.core import flow, polls
 from dovetail.core.ids import check
 from dovetail.core.records import BatchAppended, SyncPolicy
 from dovetail.core.state import TAIL_BATCHES_MAX, BatchMeta, Line, Tail, Topic
@@ -24,6 +24,7 @@ def append(turn: Turn, topic: Topic, record: BatchAppended) -> None:
     turn.tails[log] = Tail(tail.stored, (*tail.batches[1 - TAIL_BATCHES_MAX :], meta))
     ends = turn.ends if topic.config.sync == SyncPolicy.ALWAYS else turn.ends_written
     ends[log] = end
+    flow.mark(turn, log, record.base)
 
 
 def stored(turn: Turn, lsn: int) -> None:
@@ -50,6 +51,8 @@ def _release(turn: Turn, line: Line, lsn: int) -> Line:
             for log, end in found.ends:
                 _show(turn, log, end)
             turn.effects.extend(found.replies)
+            for not_before_ms, reply in found.held:
+                flow.hold_back(turn, not_before_ms, reply)
     return Line(waiting.finish(), max(line.first, lsn + 1))
 
 

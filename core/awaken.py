@@ -13,7 +13,7 @@ from dovetail.core import delay
 from dovetail.core.ids import ordered
 from dovetail.core.names import Trie, is_hidden
 from dovetail.core.state import Durable, Line, Live, Progress, Settings, State, Tail
-from dovetail.core.timers import Wheel, put
+from dovetail.core.timers import GROUP_EXPIRY, Wheel, put
 
 
 def awaken(durable: Durable, settings: Settings) -> State:
@@ -38,6 +38,8 @@ def awaken(durable: Durable, settings: Settings) -> State:
         if is_hidden(topic.name):
             for at_ms, alarm in delay.alarms_of(topic):
                 alarms = put(alarms, at_ms, alarm)
+    for number, group in ordered(durable.groups):
+        alarms = put(alarms, group.changed_ms + settings.group_expiry_ms, (GROUP_EXPIRY, number, 0))
     live = Live(
         topic_trie=topic_trie,
         group_trie=group_trie,

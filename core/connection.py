@@ -21,11 +21,13 @@ from dovetail.core.compression import STANDARD, Codecs
 from dovetail.core.effects import (
     Answer,
     Appended,
+    Assign,
     Deliver,
     Done,
     Fetched,
     Joined,
     Refused,
+    Revoke,
     Settlement,
     Sought,
     Subscribed,
@@ -36,6 +38,7 @@ from dovetail.core.inputs import AnyInput
 from dovetail.core.journal_format import Entry
 from dovetail.core.wire import WireError
 
+PARTITIONS_NAMED_MAX: Final = 0xFFFF
 ENDED_IDS_MAX: Final = 1_000
 """Ids of ended deliveries that are remembered, to tell "too late" from "never heard of"."""
 
@@ -450,6 +453,16 @@ class Connection:
         )
         self.out.append(frames.encode(FrameType.DELIVERY, message.encode()))
 
+    def revoke(self, asked: Revoke) -> None:
+        """The member is to give up partitions."""
+        message = wire.Revoke(asked.group, asked.generation, _partitions(asked.partitions))
+        self.out.append(frames.encode(FrameType.REVOKE, message.encode()))
+
+    def assign(self, given: Assign) -> None:
+        """What the member has from now on."""
+        message = wire.Assign(given.group, given.generation, _partitions(given.partitions))
+        self.out.append(frames.encode(FrameType.ASSIGN, message.encode()))
+
     def lease_ended(self, lease: int) -> None:
         """A lease is over: an ACK of its deliveries comes too late."""
         for number in tuple(self._by_lease.get(lease, ())):
@@ -488,6 +501,11 @@ def _settle(session: int, number: int, message: wire.Settle) -> inputs.Settle:
 
 def _item(said: wire.SettleItem) -> inputs.SettleItem:
     return inputs.SettleItem(said.lease, said.action, said.first, said.last, said.reason, said.delay_ms, said.error)
+
+
+def _partitions(named: Sequence[tuple[str, int]]) -> tuple[wire.TopicPartition, ...]:
+    """As many as a frame can name: for the member they are news, nothing depends on them."""
+    return tuple([wire.TopicPartition(topic, partition) for topic, partition in named[:PARTITIONS_NAMED_MAX]])
 
 
 def _number(text: str) -> int:

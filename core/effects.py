@@ -154,9 +154,27 @@ class Hurry(Effect, frozen=True):
     """Somebody waits for this step's records although they could linger: commit without delay."""
 
 
+class Revoke(Effect, frozen=True):
+    """A member is to give up partitions, each a topic and its number; it answers by joining again."""
+
+    session: int
+    group: str
+    generation: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+class Assign(Effect, frozen=True):
+    """All the partitions that a member has from now on."""
+
+    session: int
+    group: str
+    generation: int
+    partitions: tuple[tuple[str, int], ...]
+
+
 class CloseSession(Effect, frozen=True):
     session: int
     reason: str
 
 
-AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Pick | Find | Hurry | CloseSession
+AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Pick | Find | Hurry | CloseSession | Revoke | Assign

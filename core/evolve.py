@@ -27,6 +27,7 @@ from dovetail.core.records import (
     DeadLettered,
     Expired,
     FloorReset,
+    GroupConfigured,
     GroupCreated,
     GroupDeleted,
     LogTrimmed,
@@ -35,6 +36,7 @@ from dovetail.core.records import (
     Moved,
     PatternAdded,
     PatternRemoved,
+    Rebalanced,
     Settled,
     TopicConfigured,
     TopicCreated,
@@ -64,8 +66,14 @@ def evolve(durable: Durable, record: AnyRecord) -> Durable:
             return _with_cursor(durable, record.group, record.log, cursors.reset(found, record.floor))
         case MemberJoined() | MemberLeft():
             return _generation(durable, record)
+        case Rebalanced():
+            return _rebalanced(durable, record)
         case GroupCreated():
             return _group_created(durable, record)
+        case GroupConfigured():
+            group = durable.groups[record.group]
+            check(group.member_count == 0, "I-MODE", group, record)
+            return _with_group(durable, replace(group, mode=record.mode, strategy=record.strategy, shares=()))
         case GroupDeleted():
             return _group_deleted(durable, record)
         case PatternAdded():
@@ -87,8 +95,7 @@ def evolve(durable: Durable, record: AnyRecord) -> Durable:
         case Moved():
             return _moved(durable, record)
         case BrokerStarted():
-            check(record.incarnation == durable.incarnation + 1, "I-INCARNATION", record)
-            return replace(durable, incarnation=record.incarnation)
+            return _broker_started(durable, record)
         case _:
             assert_never(record)
 
@@ -152,7 +159,35 @@ def _with_group(durable: Durable, group: Group) -> Durable:
 def _generation(durable: Durable, record: MemberJoined | MemberLeft) -> Durable:
     group = durable.groups[record.group]
     check(record.generation == group.generation + 1, "I-GENERATION", group, record)
-    return _with_group(durable, replace(group, generation=record.generation, changed_ms=record.at_ms))
+    count = group.member_count + (1 if isinstance(record, MemberJoined) else -1)
+    return _with_group(
+        durable, replace(group, generation=record.generation, changed_ms=record.at_ms, member_count=count)
+    )
+
+
+def _rebalanced(durable: Durable, record: Rebalanced) -> Durable:
+    group = durable.groups[record.group]
+    check(record.generation == group.generation + 1, "I-GENERATION", group, record)
+    return _with_group(
+        durable,
+        replace(
+            group,
+            generation=record.generation,
+            changed_ms=record.at_ms,
+            member_count=len(record.shares),
+            shares=record.shares,
+        ),
+    )
+
+
+def _broker_started(durable: Durable, record: BrokerStarted) -> Durable:
+    """Memberships end with the process that knew them; a group is without members from this moment."""
+    check(record.incarnation == durable.incarnation + 1, "I-INCARNATION", record)
+    groups = durable.groups.mutate()
+    for number, group in ordered(durable.groups):
+        if group.member_count:
+            groups[number] = replace(group, member_count=0, changed_ms=record.at_ms)
+    return replace(durable, incarnation=record.incarnation, groups=groups.finish())
 
 
 def _group_created(durable: Durable, record: GroupCreated) -> Durable:

@@ -1,41 +1,70 @@
 """Groups, their members, and subscriptions with or without a group.
 
-Promises  every change of membership raises the generation, which is durable (I-GENERATION); a member id that comes
-          back on another connection takes its place without one; a group's patterns stay while it has no members.
-Never     takes a lease away from a member because somebody else joined.
+Promises  a group's mode and strategy are its own (I-MODE); every change of membership raises the generation, which is
+          durable (I-GENERATION), in a partitioned group together with the plan that follows from it; a member id that
+          comes back on another connection takes its place without one; a group's patterns stay while it has no
+          members, until it expires.
+Never     takes a lease away from a member of a shared group because somebody else joined.
 """
 
 from __future__ import annotations
 
+from immutables import Map
 from msgspec.structs import replace
 
-from dovetail.core import names, routing, timers, topics
+from dovetail.core import names, rebalance, routing, timers, topics
+from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from dovetail.core.codes import Status
 from dovetail.core.effects import CloseSession, Done, Joined, Subscribed
 from dovetail.core.ids import Refusal
-from dovetail.core.inputs import Heartbeat, JoinGroup, LeaveGroup, SetCredit, Subscribe, Unsubscribe
+from dovetail.core.inputs import (
+    ConfigureGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    RebalanceGroup,
+    RemoveMember,
+    SetCredit,
+    Subscribe,
+    Unsubscribe,
+)
 from dovetail.core.names import BadName
-from dovetail.core.records import GroupCreated, MemberJoined, MemberLeft, PatternAdded
+from dovetail.core.records import (
+    GroupConfigured,
+    GroupCreated,
+    GroupDeleted,
+    MemberJoined,
+    MemberLeft,
+    PatternAdded,
+)
 from dovetail.core.state import Group, Member, Session, Subscription
 from dovetail.core.turn import Turn
 
 SHARED = "shared"
 ROUND_ROBIN = "round-robin"
-STRATEGIES = ("", ROUND_ROBIN)
+LEAST_LOADED = "least-loaded"
+SHARED_STRATEGIES = (ROUND_ROBIN, LEAST_LOADED)
+
+
+def mode_of(strategy: str) -> str:
+    """The mode that a strategy belongs to; raises `Refusal` for one that is not known."""
+    if strategy in SHARED_STRATEGIES:
+        return SHARED
+    if strategy in PARTITIONED_STRATEGIES:
+        return rebalance.PARTITIONED
+    known = ", ".join((*SHARED_STRATEGIES, *PARTITIONED_STRATEGIES))
+    raise Refusal(Status.GROUP_ERROR, f"strategy {strategy!r} is not known: use {known}, or none for the group's own")
 
 
 def find_or_create(turn: Turn, text: str, strategy: str = "") -> Group:
     """The group called `text`, made now if there is none; raises `Refusal`."""
-    if strategy not in STRATEGIES:
-        known = ", ".join(each for each in STRATEGIES if each)
-        raise Refusal(
-            Status.GROUP_ERROR, f"strategy {strategy!r} is not known: use {known}, or none for the group's own"
-        )
+    mode = mode_of(strategy or ROUND_ROBIN)
     number = turn.durable.groups_by_name.get(text)
     if number is None:
         name = _group_name(text)
-        turn.emit(GroupCreated(turn.durable.next_group, name, SHARED, strategy or ROUND_ROBIN, turn.wall_ms))
+        turn.emit(GroupCreated(turn.durable.next_group, name, mode, strategy or ROUND_ROBIN, turn.wall_ms))
         number = turn.durable.groups_by_name[name]
+        turn.set_alarm(turn.wall_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, number, 0))
     group = turn.durable.groups[number]
     if strategy not in ("", group.strategy):
         raise Refusal(Status.GROUP_ERROR, f"group {text!r} uses strategy {group.strategy!r}, not {strategy!r}")
@@ -53,7 +82,9 @@ def join(turn: Turn, request: JoinGroup) -> None:
         return turn.refuse(request.session, request.request, Status.GROUP_ERROR, str(error))
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
-    return turn.reply(request.session, request.request, Joined(turn.durable.groups[group.id].generation))
+    turn.reply(request.session, request.request, Joined(turn.durable.groups[group.id].generation))
+    # To join again is to answer a REVOKE.
+    return rebalance.answered(turn, group.id, name)
 
 
 def _enter(turn: Turn, session: Session, group: Group, name: str, *, implicit: bool) -> None:
@@ -64,19 +95,25 @@ def _enter(turn: Turn, session: Session, group: Group, name: str, *, implicit: b
         return
     key = f"{group.id}/{name}"
     holder = turn.members_by_name.get(key)
-    if holder is None:
+    if holder is None and group.mode == SHARED:
         turn.emit(MemberJoined(group.id, name, group.generation + 1, turn.wall_ms))
+    returned_by_ms = 0 if holder is None else turn.mono_ms + turn.settings.rebalance_answer_ms
+    member = Member(group.id, name, implicit, returned_by_ms)
+    turn.members_by_name[key] = session.id
+    turn.sessions[session.id] = replace(session, members=(*session.members, member))
+    turn.rosters[group.id] = (turn.rosters.get(group.id) or Map()).set(session.id, name)
+    turn.set_timer(turn.mono_ms + turn.settings.session_timeout_ms, (timers.SESSION, session.id, 0))
+    if holder is None:
+        rebalance.disturb(turn, group.id)
     else:
         _give_way(turn, holder, group.id, name)
-    turn.members_by_name[key] = session.id
-    turn.sessions[session.id] = replace(session, members=(*session.members, Member(group.id, name, implicit)))
-    turn.set_timer(turn.mono_ms + turn.settings.session_timeout_ms, (timers.SESSION, session.id, 0))
+        turn.set_timer(returned_by_ms, (timers.GATHER, group.id, 0))
 
 
 def _give_way(turn: Turn, holder: int, group: int, name: str) -> None:
     """The member came back on another connection: the old one loses its place there, and is closed."""
-    _detach_all(turn, holder, group)
     _forget_member(turn, holder, group)
+    _detach_all(turn, holder, group)
     turn.effects.append(CloseSession(holder, f"member {name!r} came back on another connection"))
 
 
@@ -90,8 +127,12 @@ def leave(turn: Turn, session_id: int, member: Member) -> None:
     _detach_all(turn, session_id, member.group)
     _forget_member(turn, session_id, member.group)
     del turn.members_by_name[f"{member.group}/{member.name}"]
-    generation = turn.durable.groups[member.group].generation
-    turn.emit(MemberLeft(member.group, member.name, generation + 1, turn.wall_ms))
+    group = turn.durable.groups[member.group]
+    if group.mode == SHARED:
+        turn.emit(MemberLeft(member.group, member.name, group.generation + 1, turn.wall_ms))
+    rebalance.member_gone(turn, member.group, member.name)
+    if member.group not in turn.rosters:
+        turn.set_alarm(turn.wall_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, member.group, 0))
 
 
 def _detach_all(turn: Turn, session_id: int, owner: int) -> None:
@@ -104,6 +145,11 @@ def _forget_member(turn: Turn, session_id: int, group: int) -> None:
     session = turn.sessions[session_id]
     rest = tuple(member for member in session.members if member.group != group)
     turn.sessions[session_id] = replace(session, members=rest)
+    roster = turn.rosters[group].delete(session_id)
+    if roster:
+        turn.rosters[group] = roster
+    else:
+        del turn.rosters[group]
 
 
 def leave_by_request(turn: Turn, request: LeaveGroup) -> None:
@@ -221,3 +267,78 @@ def set_credit(turn: Turn, request: SetCredit) -> None:
     turn.subscriptions[subscription.id] = replace(subscription, credit_max=credit)
     turn.woken[subscription.owner] = None
     return turn.reply(request.session, request.request, Done())
+
+
+def revoke_overdue(turn: Turn, number: int) -> None:
+    """Members that did not answer a REVOKE in time are taken out of the group; what they had moves on."""
+    for name in rebalance.overdue(turn, number):
+        reason = f"a REVOKE was not answered within {turn.settings.rebalance_answer_ms} ms: answer it with JOIN_GROUP"
+        _remove(turn, number, name, reason)
+
+
+def _remove(turn: Turn, number: int, name: str, reason: str) -> None:
+    session = turn.members_by_name[f"{number}/{name}"]
+    member = member_of(turn.sessions[session], number)
+    if member is not None:
+        leave(turn, session, member)
+        turn.effects.append(CloseSession(session, reason))
+
+
+def remove_by_request(turn: Turn, request: RemoveMember) -> None:
+    """An operator takes a member out; its connection is closed."""
+    number = turn.durable.groups_by_name.get(request.group, 0)
+    if f"{number}/{request.member}" not in turn.members_by_name:
+        reason = f"group {request.group!r} has no member {request.member!r}"
+        return turn.refuse(request.session, request.request, Status.NOT_FOUND, reason)
+    _remove(turn, number, request.member, f"an operator removed member {request.member!r} from {request.group!r}")
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def rebalance_by_request(turn: Turn, request: RebalanceGroup) -> None:
+    """An operator has the plan made now, without waiting for a burst to end."""
+    number = turn.durable.groups_by_name.get(request.group)
+    if number is None:
+        reason = f"group {request.group!r} does not exist"
+        return turn.refuse(request.session, request.request, Status.NOT_FOUND, reason)
+    if turn.durable.groups[number].mode != rebalance.PARTITIONED:
+        reason = f"group {request.group!r} is shared: it has no partitions to move"
+        return turn.refuse(request.session, request.request, Status.GROUP_ERROR, reason)
+    rebalance.plan_now(turn, number)
+    return turn.reply_stored(request.session, request.request, Joined(turn.durable.groups[number].generation))
+
+
+def configure(turn: Turn, request: ConfigureGroup) -> None:
+    """An operator chooses the strategy of a group without members, made now if there is none."""
+    try:
+        mode = mode_of(request.strategy)
+        group = find_or_create(turn, request.group)
+    except Refusal as refusal:
+        return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    members = len(turn.rosters.get(group.id) or ())
+    if members and group.strategy != request.strategy:
+        reason = f"group {group.name!r} has {members} members: its strategy can be changed when they have left"
+        return turn.refuse(request.session, request.request, Status.EXISTS, reason)
+    if group.strategy != request.strategy:
+        if group.id in turn.gatherings:
+            rebalance.plan_now(turn, group.id)
+        turn.emit(GroupConfigured(group.id, mode, request.strategy))
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def expire(turn: Turn, number: int) -> None:
+    """The expiry alarm rang: a group without members for that long is deleted, its floors with it."""
+    group = turn.durable.groups.get(number)
+    if group is None or number in turn.rosters:
+        return
+    due_ms = group.changed_ms + turn.settings.group_expiry_ms
+    if group.member_count or due_ms > turn.wall_ms:
+        # Its members are about to be counted as gone, or it had some meanwhile.
+        turn.set_alarm(max(due_ms, turn.wall_ms + 1_000), (timers.GROUP_EXPIRY, number, 0))
+        return
+    for pattern in group.patterns:
+        turn.group_trie = turn.group_trie.remove(pattern, number)
+        for topic in turn.topic_trie.topics_for(pattern):
+            routing.close_cursors(turn, number, turn.durable.topics[topic])
+    turn.queues.pop(number, None)
+    turn.served_last.pop(number, None)
+    turn.emit(GroupDeleted(number))

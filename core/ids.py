@@ -41,10 +41,11 @@ class Bug(Exception):
 class Refusal(Exception):
     """A peer's request that can't be met; carries the status and the reason for its answer."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, retry_after_ms: int = 0) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.retry_after_ms = retry_after_ms
 
 
 def check(holds: bool, invariant: str, *values: object) -> None:

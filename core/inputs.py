@@ -100,6 +100,32 @@ class Heartbeat(Input, frozen=True):
     member: str
 
 
+class ConfigureGroup(Input, frozen=True):
+    """An operator chooses a group's strategy, and with it its mode."""
+
+    session: int
+    request: int
+    group: str
+    strategy: str
+
+
+class RebalanceGroup(Input, frozen=True):
+    """An operator has a partitioned group's plan made anew."""
+
+    session: int
+    request: int
+    group: str
+
+
+class RemoveMember(Input, frozen=True):
+    """An operator takes a member out of a group."""
+
+    session: int
+    request: int
+    group: str
+    member: str
+
+
 class SetCredit(Input, frozen=True):
     session: int
     request: int
@@ -190,6 +216,12 @@ class Found(Input, frozen=True):
     offset: int
 
 
+class SetReadOnly(Input, frozen=True):
+    """Nothing may be published, for this reason; an empty one ends that."""
+
+    reason: str
+
+
 class TrimLog(Input, frozen=True):
     """Storage proposes that everything below `start` may go; the core decides how far (I-RETAIN)."""
 
@@ -255,6 +287,9 @@ AnyInput = (
     | JoinGroup
     | LeaveGroup
     | Heartbeat
+    | ConfigureGroup
+    | RebalanceGroup
+    | RemoveMember
     | SetCredit
     | Settle
     | ListTopics
@@ -264,6 +299,7 @@ AnyInput = (
     | Commit
     | Seek
     | Found
+    | SetReadOnly
     | TrimLog
     | Stored
     | Written

@@ -15,7 +15,7 @@ from dovetail.core.ids import check, ordered
 from dovetail.core.intervals import Range, Runs
 from dovetail.core.names import Trie
 from dovetail.core.routing import logs_of
-from dovetail.core.state import Lease, Line, Progress, State, Subscription
+from dovetail.core.state import Lease, Line, Progress, State, Subscription, Tenure
 
 Key = tuple[int, int]
 
@@ -34,6 +34,8 @@ def check_state(state: State, mono_ms: int | None = None) -> None:
     _check_accounts(state)
     _check_timers(state)
     _check_queues(state)
+    _check_tenures(state)
+    _check_fence(state)
     if mono_ms is not None:
         _check_retry_timers(state, mono_ms)
         _check_nothing_idles(state, mono_ms)
@@ -113,7 +115,9 @@ def _check_members(state: State) -> None:
             check(member.group in state.durable.groups, "I-MEMBER", session)
             check(live.members_by_name.get(f"{member.group}/{member.name}") == number, "I-MEMBER", session)
             count += 1
+            check((live.rosters.get(member.group) or Map()).get(number) == member.name, "I-MEMBER", session)
     check(len(live.members_by_name) == count, "I-MEMBER", len(live.members_by_name), count)
+    check(sum(len(roster) for _, roster in ordered(live.rosters)) == count, "I-MEMBER", live.rosters)
 
 
 def _check_subscriptions(state: State) -> None:
@@ -295,11 +299,22 @@ def _check_nothing_idles(state: State, mono_ms: int) -> None:
     """Where there is something to send and a member with credit, it was sent; else it waits in the queue (I-IDLE)."""
     live = state.live
     for (owner, log), progress in ordered(live.progress):
-        ring = live.routes.get((owner, state.durable.logs[log].topic), ())
+        ring = _ring(state, owner, log)
         if not ring or not _has_work(state, owner, log, progress, mono_ms):
             continue
         free = [live.subscriptions[number] for number in ring if _has_credit(live.subscriptions[number])]
         check(not free and progress.waiting, "I-IDLE", owner, log, progress, free)
+
+
+def _ring(state: State, owner: int, log: int) -> tuple[int, ...]:
+    """Whose turn it may be: everyone's who reads the topic; in a partitioned group the holder's of the partition."""
+    live, place = state.live, state.durable.logs[log]
+    ring = live.routes.get((owner, place.topic), ())
+    if owner < 0 or state.durable.groups[owner].mode == "shared":
+        return ring
+    tenure = (live.tenures.get(owner) or Map()).get(place.id - place.lane)
+    holder = tenure.member if tenure is not None and not tenure.revoke_by_ms else None
+    return tuple(number for number in ring if live.subscriptions[number].member == holder)
 
 
 def _has_work(state: State, owner: int, log: int, progress: Progress, mono_ms: int) -> bool:
@@ -312,3 +327,36 @@ def _has_work(state: State, owner: int, log: int, progress: Progress, mono_ms: i
 
 def _has_credit(subscription: Subscription) -> bool:
     return subscription.in_flight < subscription.credit_max
+
+
+def _check_tenures(state: State) -> None:
+    """A slot is held by a member that is there, as planned or asked back, unless a new plan is due."""
+    live, durable = state.live, state.durable
+    for number, tenures in ordered(live.tenures):
+        group = durable.groups[number]
+        check(group.mode == "partitioned" and len(tenures) > 0, "I-TENURE", group)
+        planned = {slot: member for member, slots in group.shares for slot in slots}
+        asked = {each.member for _, each in ordered(tenures) if each.revoke_by_ms}
+        for slot, tenure in ordered(tenures):
+            check(slot in durable.logs and durable.logs[slot].lane == 0, "I-TENURE", group, slot)
+            check(f"{number}/{tenure.member}" in live.members_by_name, "I-TENURE", group, tenure)
+            check(0 < tenure.since <= group.generation, "I-FENCE", group, tenure)
+            settled = planned.get(slot) == tenure.member or tenure.member in asked
+            check(settled or number in live.gatherings, "I-TENURE", group, slot, tenure)
+    for number, group in ordered(durable.groups):
+        if group.mode == "partitioned" and number in live.rosters and number not in live.gatherings:
+            held: Map[int, Tenure] = live.tenures.get(number) or Map()
+            members = tuple(sorted(name for _, name in ordered(live.rosters[number])))
+            check(tuple(member for member, _ in group.shares) == members, "I-PLAN", group, members)
+            for _, slots in group.shares:
+                check(all(slot in held for slot in slots), "I-TENURE", group, held)
+
+
+def _check_fence(state: State) -> None:
+    """In a partitioned group a lease belongs to the holder of its slot, under a generation of its hold."""
+    for _, lease in ordered(state.live.leases):
+        if lease.owner > 0 and state.durable.groups[lease.owner].mode == "partitioned":
+            log, group = state.durable.logs[lease.log], state.durable.groups[lease.owner]
+            tenure = state.live.tenures[lease.owner][log.id - log.lane]
+            check(tenure.member == lease.member, "I-FENCE", lease, tenure)
+            check(tenure.since <= lease.generation <= group.generation, "I-FENCE", lease, tenure)

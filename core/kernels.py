@@ -93,6 +93,60 @@ def lane_turn(lane: int, left: int, work: int) -> tuple[int, int]:
     return lane, left
 
 
+def percent(part: int, whole: int) -> int:
+    """`part` as a percentage of `whole`; 0 where there is no limit."""
+    return part * 100 // whole if whole > 0 else 0
+
+
+def flow_level(level: int, load: int, warning: int) -> int:
+    """A topic's level (0 normal to 3 overloaded) from its load in percent of the critical limit and of the warning.
+
+    A level begins at its limit and ends at four fifths of it.
+    """
+    if load >= (160 if level >= 3 else 200):
+        return 3
+    if load >= (80 if level >= 2 else 100):
+        return 2
+    return 1 if warning >= (80 if level >= 1 else 100) else 0
+
+
+def refused_at(priority: int) -> int:
+    """The load in percent from which batches of a priority (1 critical to 5 background) are refused."""
+    return 200 - (priority - 1) * 15
+
+
+def refill(tokens: int, rate: int, elapsed_ms: int) -> int:
+    """A bucket of thousandths after a while at `rate` a second; it holds one second's worth."""
+    return min(rate * 1000, tokens + rate * elapsed_ms)
+
+
+def debt_ms(tokens: int, rate: int) -> int:
+    """How long until a bucket of thousandths has something in it again."""
+    return 1 - tokens // rate if tokens <= 0 and rate > 0 else 0
+
+
+def spend(tokens: int, count: int, rate: int, wait_max_ms: int) -> tuple[int, int]:
+    """What is left in a bucket of thousandths after `count`, and how long that is ahead of `rate` a second.
+
+    It owes at most what `wait_max_ms` brings in.
+    """
+    floor = -rate * wait_max_ms
+    left = max(floor, tokens - count * 1000)
+    if left >= 0:
+        return left, 0
+    return left, wait_max_ms if rate <= 0 else min(wait_max_ms, -left // rate)
+
+
+def smoothed_rate(before: int, count: int, elapsed_ms: int) -> int:
+    """A rate a second after `count` in `elapsed_ms`: a quarter new, three quarters old."""
+    return (3 * before + count * 1000 // elapsed_ms) // 4 if elapsed_ms > 0 else before
+
+
+def retry_after_ms(lag: int, drain: int) -> int:
+    """When a refused publisher may try again: when a tenth of the lag is done at `drain` a second, 0.1 to 10 s."""
+    return min(10_000, max(100, lag * 100 // drain)) if drain > 0 else 1_000
+
+
 def is_expired(expires_at_ms: int, wall_ms: int) -> bool:
     """Whether a message with this end of life (0: none) is past it."""
     return expires_at_ms != 0 and expires_at_ms <= wall_ms

@@ -43,6 +43,7 @@ def deliver(
             turn.mono_ms,
             deadline_ms,
             expires_at_ms,
+            turn.durable.groups[to.owner].generation if to.owner > 0 else 0,
         )
         turn.set_timer(deadline_ms, (timers.LEASE, lease_id, 0))
         held = to.leases.set(lease_id, None)

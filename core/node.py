@@ -22,6 +22,7 @@ from dovetail.core.connection import Connection, Single, Terms
 from dovetail.core.effects import (
     Answer,
     AnyEffect,
+    Assign,
     CloseSession,
     Copy,
     Deliver,
@@ -32,6 +33,7 @@ from dovetail.core.effects import (
     Pick,
     Read,
     Reply,
+    Revoke,
 )
 from dovetail.core.frames import ErrorCode
 from dovetail.core.ids import Now
@@ -112,6 +114,8 @@ class Local:
         self.closing = False
         self.out: list[bytes] = []
         self.ended = ""
+        self.revoked: tuple[tuple[str, int], ...] = ()
+        self.assigned: dict[str, Assign] = {}
         self._requests = 0
         self._waiting: dict[int, Callable[[Answer, tuple[Entry, ...]], None]] = {}
         self._on_deliver = on_deliver
@@ -130,6 +134,14 @@ class Local:
     def deliver(self, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
         if self._on_deliver is not None:
             self._on_deliver(delivery, entries)
+
+    def revoke(self, asked: Revoke) -> None:
+        """Kept in `revoked` until whoever uses the session answers by joining again."""
+        self.revoked += asked.partitions
+
+    def assign(self, given: Assign) -> None:
+        """Kept in `assigned`: all that the member has."""
+        self.assigned[given.group] = given
 
     def lease_ended(self, lease: int) -> None:
         """Whoever holds it learns by the refusal of a settle."""
@@ -507,6 +519,8 @@ class Node:
             case Find():
                 job = FindTime(effect.log, effect.arrival_ms)
                 self._reads.append((job, lambda found: self._found(effect.ticket, found)))
+            case Revoke() | Assign():
+                self._tell_member(effect)
             case CloseSession():
                 self._close(effect)
             case Hurry():
@@ -531,6 +545,16 @@ class Node:
         peer.line.lease_ended(effect.lease)
         if any(_has_lease(each, effect.lease) for each in peer.outbox):
             peer.outbox = deque(each for each in peer.outbox if not _has_lease(each, effect.lease))
+
+    def _tell_member(self, effect: Revoke | Assign) -> None:
+        peer = self._peers.get(effect.session)
+        if peer is None:
+            return
+        if isinstance(effect, Revoke):
+            peer.line.revoke(effect)
+        else:
+            peer.line.assign(effect)
+        self._touched[effect.session] = None
 
     def _close(self, effect: CloseSession) -> None:
         peer = self._peers.get(effect.session)

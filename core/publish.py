@@ -6,7 +6,7 @@ Never     sees a payload.
 
 from __future__ import annotations
 
-from dovetail.core import delay, producers, topics
+from dovetail.core import delay, flow, producers, topics
 from dovetail.core.append import append
 from dovetail.core.codes import Acks, Priority, Status
 from dovetail.core.effects import Appended, Reply
@@ -26,15 +26,16 @@ def publish(turn: Turn, request: Publish) -> None:
         sent = producers.judge(turn.durable, log.id, request)
         if sent is not None:
             return _confirm_again(turn, request, sent.log, sent.base)
+        hold_ms = flow.admit(turn, topic, request)
         if request.delay_ms:
             waiting, base = delay.schedule(turn, log.id, request)
-            return _confirm(turn, waiting, turn.durable.logs[waiting.first_log], base, request)
+            return _confirm(turn, waiting, turn.durable.logs[waiting.first_log], base, request, hold_ms)
     except Refusal as refusal:
         for ask in request.asks:
-            turn.refuse(ask.session, ask.request, refusal.status, refusal.reason)
+            turn.refuse(ask.session, ask.request, refusal.status, refusal.reason, refusal.retry_after_ms)
         return None
     append(turn, topic, record_of(turn, topic, log, request))
-    return _confirm(turn, topic, log, log.end, request)
+    return _confirm(turn, topic, log, log.end, request, hold_ms)
 
 
 def record_of(turn: Turn, topic: Topic, log: Log, batch: Publish) -> BatchAppended:
@@ -55,9 +56,13 @@ def record_of(turn: Turn, topic: Topic, log: Log, batch: Publish) -> BatchAppend
     )
 
 
-def _confirm(turn: Turn, topic: Topic, log: Log, base: int, request: Publish) -> None:
-    """Have the publisher told when this step's frame is stored."""
+def _confirm(turn: Turn, topic: Topic, log: Log, base: int, request: Publish, hold_ms: int) -> None:
+    """Have the publisher told when this step's frame is stored, and not before it was held back long enough."""
     if request.acks == Acks.NONE:
+        return
+    if hold_ms:
+        found = _replies(turn, topic, log, base, request)
+        turn.held_replies.extend((turn.mono_ms + hold_ms, reply) for reply in found)
         return
     replies = turn.replies if topic.config.sync == SyncPolicy.ALWAYS else turn.replies_written
     replies.extend(_replies(turn, topic, log, base, request))

@@ -43,6 +43,9 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     ttl_ms: int = 0
     dead_letters: bool = True
     expired_to_dead_letters: bool = False
+    lag_warning: int = 100_000
+    lag_critical: int = 0
+    lag_critical_ms: int = 0
 
 
 class EntryFlag(IntFlag):
@@ -203,6 +206,23 @@ class FloorReset(Record, frozen=True, tag=18):
     floor: int
 
 
+class Rebalanced(Record, frozen=True, tag=19):
+    """A partitioned group's new plan: every member with its slots (partitions, by their first log)."""
+
+    group: int
+    generation: int
+    shares: tuple[tuple[str, tuple[int, ...]], ...]
+    at_ms: int
+
+
+class GroupConfigured(Record, frozen=True, tag=20):
+    """An operator's choice for a group without members."""
+
+    group: int
+    mode: str
+    strategy: str
+
+
 class Moved(Record, frozen=True, tag=30):
     """A delayed batch was appended where it belongs, in the same frame; its place here is done with."""
 
@@ -230,6 +250,8 @@ AnyRecord = (
     | DeadLettered
     | Expired
     | FloorReset
+    | Rebalanced
+    | GroupConfigured
     | Moved
 )
 

@@ -39,6 +39,7 @@ def closed(turn: Turn, session_id: int) -> None:
         groups.leave(turn, session_id, member)
     for number in turn.sessions[session_id].subscriptions:
         routing.detach(turn, turn.subscriptions[number])
+    turn.buckets.pop(session_id, None)
     del turn.sessions[session_id]
 
 

@@ -1,12 +1,14 @@
 """What consumers say about what they hold: ack, nack, reject, extend; and where a group's place is set by hand.
 
-Promises  a settle is judged by its lease alone: one that ended, moved, shrank or belongs to somebody else is refused
-          and changes nothing (I-FENCE); each item has its own answer; a floor goes back only by `seek` (I-FLOOR).
+Promises  a settle is judged by its lease alone, in a partitioned group also by who has the partition: one that ended,
+          moved, shrank or belongs to somebody else is refused and changes nothing (I-FENCE); each item has its own
+          answer; a floor goes back only by `seek` (I-FLOOR).
 Never     trusts a range that does not lie within the lease.
 """
 
 from __future__ import annotations
 
+from immutables import Map
 from msgspec.structs import replace
 
 from dovetail.core import intervals, kernels, leases, polls, timers
@@ -14,8 +16,9 @@ from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Done, Find, Hurry, Settlement, Sought
 from dovetail.core.ids import Refusal
 from dovetail.core.inputs import Commit, Found, Seek, Settle, SettleItem
+from dovetail.core.rebalance import PARTITIONED, slot_of
 from dovetail.core.records import FailReason, FloorReset
-from dovetail.core.state import Lease, Log, Seeking
+from dovetail.core.state import Lease, Log, Seeking, Tenure
 from dovetail.core.turn import Turn
 
 
@@ -67,11 +70,39 @@ def _held(turn: Turn, session: int, item: SettleItem) -> Lease:
     lease = turn.leases.get(item.lease)
     if lease is None or turn.subscriptions[lease.subscription].session != session:
         raise Refusal(Status.LEASE_LOST, f"lease {item.lease} is not held here: it ended, or moved to another member")
+    check_fence(turn, lease)
     if not (item.first <= item.last and intervals.contains(lease.ranges, item.first, item.last)):
         held = ", ".join(f"{first}-{last}" for first, last in lease.ranges)
         asked = f"{item.first}-{item.last}"
         raise Refusal(Status.LEASE_LOST, f"offsets {asked} are not all held under lease {item.lease}: it has {held}")
     return lease
+
+
+def check_fence(turn: Turn, lease: Lease) -> None:
+    """Refuse what is said under a lease older than its member's hold on the partition (I-FENCE)."""
+    if lease.owner < 0 or turn.durable.groups[lease.owner].mode != PARTITIONED:
+        return
+    tenure = _tenure(turn, lease.owner, turn.durable.logs[lease.log])
+    current = turn.durable.groups[lease.owner].generation
+    held = tenure is not None and tenure.member == lease.member
+    if tenure is None or not held or kernels.is_fenced(tenure.since, lease.generation, current):
+        raise Refusal(Status.FENCED, f"lease {lease.id} is of generation {lease.generation}: its partition has moved")
+
+
+def _tenure(turn: Turn, group: int, log: Log) -> Tenure | None:
+    tenures = turn.tenures.get(group)
+    return tenures.get(slot_of(log)) if tenures else None
+
+
+def _check_holder(turn: Turn, session: int, group: int, log: Log) -> None:
+    """Refuse a member of a partitioned group what only the partition's holder may do."""
+    if turn.durable.groups[group].mode != PARTITIONED:
+        return
+    tenure = _tenure(turn, group, log)
+    mine = (turn.rosters.get(group) or Map()).get(session)
+    if tenure is None or mine != tenure.member:
+        name = turn.topic_of(log.id).name
+        raise Refusal(Status.FENCED, f"{name}:{log.partition} is another member's, or nobody's: wait for its ASSIGN")
 
 
 def _extend(turn: Turn, lease: Lease, by_ms: int) -> Outcome:
@@ -87,6 +118,7 @@ def commit(turn: Turn, request: Commit) -> None:
     """Everything below an offset is done: the floor moves ahead to it, never back."""
     try:
         group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+        _check_holder(turn, request.session, group, log)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
     stored = turn.tails[log.id].stored
@@ -110,6 +142,8 @@ def seek(turn: Turn, request: Seek) -> None:
     """Move a group's place in a log; what its members hold there is taken from them."""
     try:
         group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+        if request.session in (turn.rosters.get(group) or ()):
+            _check_holder(turn, request.session, group, log)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
     stored = turn.tails[log.id].stored

@@ -57,6 +57,9 @@ class Group(Struct, frozen=True, gc=False):
     patterns: tuple[str, ...]
     generation: int
     changed_ms: int
+    member_count: int = 0
+    shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The plan of a partitioned group: every member in order, with its slots (partitions, by their first log)."""
 
 
 class SentBatch(Struct, frozen=True, gc=False, array_like=True):
@@ -134,6 +137,8 @@ class Member(Struct, frozen=True, gc=False):
     group: int
     name: str
     implicit: bool
+    returned_by_ms: int = 0
+    """It took its place over from another connection: what it had waits this long for it to subscribe again."""
 
 
 class Session(Struct, frozen=True, gc=False):
@@ -169,6 +174,22 @@ class Lease(Struct, frozen=True, gc=False):
     granted_ms: int
     deadline_ms: int
     expires_at_ms: int
+    generation: int = 0
+
+
+class Tenure(Struct, frozen=True, gc=False):
+    """A member of a partitioned group has a slot since generation `since`; asked back, it answers until then."""
+
+    member: str
+    since: int
+    revoke_by_ms: int = 0
+
+
+class Gathering(Struct, frozen=True, gc=False):
+    """A rebalance that waits for a burst of changes to end."""
+
+    begun_ms: int
+    last_ms: int
 
 
 class Retry(Struct, frozen=True, gc=False):
@@ -223,11 +244,34 @@ class Moving(Struct, frozen=True, gc=False):
     base: int
 
 
+class Flow(Struct, frozen=True, gc=False):
+    """How a topic's consumers keep up, as it was found at `checked_ms`."""
+
+    level: int = 0
+    checked_ms: int = 0
+    lag: int = 0
+    load: int = 0
+    """The lag in percent of the critical limit."""
+    settled: int = 0
+    drain: int = 0
+    """Messages a second that the slowest group settles, smoothed."""
+    tokens: int = 0
+
+
+class Bucket(Struct, frozen=True, gc=False):
+    """What is left of a client's quota, in thousandths."""
+
+    messages: int
+    bytes: int
+    at_ms: int
+
+
 class Waiting(Struct, frozen=True, gc=False):
-    """What becomes visible when a frame is stored: ends of logs, and answers."""
+    """What becomes visible when a frame is stored: ends of logs, and answers, some held back until a time."""
 
     ends: tuple[tuple[int, int], ...]
     replies: tuple[Reply, ...]
+    held: tuple[tuple[int, Reply], ...] = ()
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -273,6 +317,12 @@ class Live(Struct, frozen=True, gc=False):
     subscriptions: Map[int, Subscription] = Map()
     members_by_name: Map[str, int] = Map()
     """"group/member" to the session that holds it."""
+    rosters: Map[int, Map[int, str]] = Map()
+    """Group to its members: session to member id."""
+    tenures: Map[int, Map[int, Tenure]] = Map()
+    """Partitioned group to who has which slot."""
+    gatherings: Map[int, Gathering] = Map()
+    """Partitioned groups whose plan is about to be made anew."""
     progress: Map[tuple[int, int], Progress] = Map()
     ephemeral: Map[tuple[int, int], Cursor] = Map()
     leases: Map[int, Lease] = Map()
@@ -289,6 +339,15 @@ class Live(Struct, frozen=True, gc=False):
     moving_by_place: Map[tuple[int, int], int] = Map()
     lane_turns: Map[tuple[int, int], tuple[int, int]] = Map()
     """(owner, first lane's log) to the lane whose turn it is and how many messages are left of it."""
+    flows: Map[int, Flow] = Map()
+    buckets: Map[int, Bucket] = Map()
+    """Session to what is left of its quota."""
+    held: Map[int, Reply] = Map()
+    """Answers that are held back."""
+    marks: Map[int, tuple[tuple[int, int], ...]] = Map()
+    """Log id to `(offset, arrival)` now and then, oldest first."""
+    read_only: str = ""
+    """Why nothing may be published; empty while it may."""
     timers: Wheel = Wheel()
     alarms: Wheel = Wheel()
     """Timers by the wall clock."""
@@ -313,12 +372,18 @@ class Settings(Struct, frozen=True, gc=False):
     max_inflight: int = 100
     session_timeout_ms: int = 30_000
     settle_linger_ms: int = 50
+    quiet_ms: int = 100
+    rebalance_answer_ms: int = 30_000
+    group_expiry_ms: int = 7 * 86_400_000
     message_bytes_max: int = 1 << 20
     deliver_bytes_max: int = 1 << 20
     topics_max: int = 10_000
     partitions_max: int = 1_000
     patterns_max: int = 1_000
     dead_letter_retention_ms: int = 14 * 86_400_000
+    quota_messages: int = 0
+    """Messages a second that one client may publish; 0: any number."""
+    quota_bytes: int = 0
 
 
 class State(Struct, frozen=True, gc=False):

@@ -17,10 +17,12 @@ from dovetail.core import (
     dead_letters,
     delay,
     dispatch,
+    flow,
     groups,
     leases,
     polls,
     publish,
+    rebalance,
     sessions,
     settling,
     timers,
@@ -32,6 +34,7 @@ from dovetail.core.ids import Now
 from dovetail.core.inputs import (
     AnyInput,
     Commit,
+    ConfigureGroup,
     Copied,
     CreateTopic,
     DeleteTopic,
@@ -44,12 +47,15 @@ from dovetail.core.inputs import (
     Loaded,
     Picked,
     Publish,
+    RebalanceGroup,
+    RemoveMember,
     Seek,
     Seen,
     Sent,
     SessionClosed,
     SessionOpened,
     SetCredit,
+    SetReadOnly,
     Settle,
     Start,
     Stored,
@@ -101,6 +107,12 @@ def _fire_timers(turn: Turn) -> None:
             sessions.fell_silent(turn, a)
         elif kind == timers.POLL:
             polls.time_out(turn, a, b)
+        elif kind == timers.HELD:
+            flow.let_go(turn, a)
+        elif kind == timers.GATHER:
+            rebalance.fell_quiet(turn, a)
+        elif kind == timers.REVOKE:
+            groups.revoke_overdue(turn, a)
     turn.alarms, due = timers.due(turn.alarms, turn.wall_ms)
     for kind, a, b in due:
         if kind == timers.DELAYED:
@@ -109,6 +121,8 @@ def _fire_timers(turn: Turn) -> None:
             delay.come_near(turn, a)
         elif kind == timers.HOUR_OVER:
             delay.hour_over(turn, a)
+        elif kind == timers.GROUP_EXPIRY:
+            groups.expire(turn, a)
 
 
 def decide(turn: Turn, request: AnyInput) -> None:
@@ -132,6 +146,8 @@ def decide(turn: Turn, request: AnyInput) -> None:
             dead_letters.copied(turn, request)
         case Found():
             settling.found(turn, request)
+        case SetReadOnly():
+            turn.read_only = request.reason
         case TrimLog():
             topics.trim(turn, request)
         case Start():
@@ -156,6 +172,9 @@ Request = (
     | JoinGroup
     | LeaveGroup
     | Heartbeat
+    | ConfigureGroup
+    | RebalanceGroup
+    | RemoveMember
     | SetCredit
     | Fetch
     | Commit
@@ -181,6 +200,12 @@ def _decide_for(turn: Turn, request: Request) -> None:
             groups.leave_by_request(turn, request)
         case Heartbeat():
             groups.heartbeat(turn, request)
+        case ConfigureGroup():
+            groups.configure(turn, request)
+        case RebalanceGroup():
+            groups.rebalance_by_request(turn, request)
+        case RemoveMember():
+            groups.remove_by_request(turn, request)
         case SetCredit():
             groups.set_credit(turn, request)
         case Fetch():

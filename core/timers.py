@@ -25,6 +25,10 @@ POLL = 4
 DELAYED = 5
 HOUR_NEAR = 6
 HOUR_OVER = 7
+HELD = 8
+GATHER = 11
+REVOKE = 12
+GROUP_EXPIRY = 13
 
 
 def bucket_of(at_ms: int) -> int:

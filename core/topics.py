@@ -114,6 +114,7 @@ def delete(turn: Turn, request: DeleteTopic) -> None:
     turn.topic_trie = turn.topic_trie.remove(topic.name, topic.id)
     for log in routing.logs_of(topic):
         del turn.tails[log]
+        turn.marks.pop(log, None)
         polls.end_all(turn, log, f"topic {topic.name!r} was deleted")
     turn.emit(TopicDeleted(topic.id))
     return turn.reply_stored(request.session, request.request, Done())

@@ -27,6 +27,7 @@ class Turn:
 
     __slots__ = (
         "alarms",
+        "buckets",
         "dirty",
         "durable",
         "dying",
@@ -34,10 +35,15 @@ class Turn:
         "ends",
         "ends_written",
         "ephemeral",
+        "flows",
+        "gatherings",
         "group_trie",
+        "held",
+        "held_replies",
         "lane_turns",
         "leases",
         "lsn",
+        "marks",
         "members_by_name",
         "mono_ms",
         "moving",
@@ -51,10 +57,12 @@ class Turn:
         "polls",
         "progress",
         "queues",
+        "read_only",
         "readers",
         "records",
         "replies",
         "replies_written",
+        "rosters",
         "routes",
         "seeking",
         "served_last",
@@ -65,6 +73,7 @@ class Turn:
         "subscriptions",
         "tails",
         "teams",
+        "tenures",
         "timers",
         "topic_trie",
         "unsynced",
@@ -93,6 +102,12 @@ class Turn:
         self.subscription_trie = live.subscription_trie
         self.timers = live.timers
         self.alarms = live.alarms
+        self.flows = live.flows.mutate()
+        self.buckets = live.buckets.mutate()
+        self.held = live.held.mutate()
+        self.marks = live.marks.mutate()
+        self.read_only = live.read_only
+        self.held_replies: list[tuple[int, Reply]] = []
         self.near = live.near.mutate()
         self.moving = live.moving.mutate()
         self.moving_by_place = live.moving_by_place.mutate()
@@ -112,6 +127,9 @@ class Turn:
         self.sessions = live.sessions.mutate()
         self.subscriptions = live.subscriptions.mutate()
         self.members_by_name: MapMutation[str, int] = live.members_by_name.mutate()
+        self.rosters = live.rosters.mutate()
+        self.tenures = live.tenures.mutate()
+        self.gatherings = live.gatherings.mutate()
         self.progress = live.progress.mutate()
         self.ephemeral = live.ephemeral.mutate()
         self.leases = live.leases.mutate()
@@ -219,7 +237,8 @@ class Turn:
         durable = self.durable
         if self.records:
             durable = replace(durable, lsn=self.lsn, wall_ms=self.wall_ms)
-            self.unsynced = _join_line(self.unsynced, self.lsn, self.ends, self.replies)
+            held = tuple(self.held_replies)
+            self.unsynced = _join_line(self.unsynced, self.lsn, self.ends, self.replies, held)
             self.unwritten = _join_line(self.unwritten, self.lsn, self.ends_written, self.replies_written)
         else:
             self.effects.extend(self.replies)
@@ -234,6 +253,9 @@ class Turn:
             sessions=self.sessions.finish(),
             subscriptions=self.subscriptions.finish(),
             members_by_name=self.members_by_name.finish(),
+            rosters=self.rosters.finish(),
+            tenures=self.tenures.finish(),
+            gatherings=self.gatherings.finish(),
             progress=self.progress.finish(),
             ephemeral=self.ephemeral.finish(),
             leases=self.leases.finish(),
@@ -248,6 +270,11 @@ class Turn:
             lane_turns=self.lane_turns.finish(),
             timers=self.timers,
             alarms=self.alarms,
+            flows=self.flows.finish(),
+            buckets=self.buckets.finish(),
+            held=self.held.finish(),
+            marks=self.marks.finish(),
+            read_only=self.read_only,
             unsynced=self.unsynced,
             unwritten=self.unwritten,
             stored_lsn=self.stored_lsn,
@@ -260,7 +287,9 @@ class Turn:
         return State(durable, live, self.settings)
 
 
-def _join_line(line: Line, lsn: int, ends: dict[int, int], replies: list[Reply]) -> Line:
-    if not ends and not replies:
+def _join_line(
+    line: Line, lsn: int, ends: dict[int, int], replies: list[Reply], held: tuple[tuple[int, Reply], ...] = ()
+) -> Line:
+    if not ends and not replies and not held:
         return line
-    return Line(line.waiting.set(lsn, Waiting(tuple(ends.items()), tuple(replies))), line.first)
+    return Line(line.waiting.set(lsn, Waiting(tuple(ends.items()), tuple(replies), held)), line.first)
