@@ -255,7 +255,7 @@ class Model:
         self.told: list[Told] = []
         self.ended: set[tuple[int, int]] = set()
         self.closed: list[int] = []
-        self.appended: list[tuple[bool, Log, int]] = []
+        self.appended: list[tuple[bool, Log]] = []
         self.dealt: dict[Place, dict[int, int]] = {}
         self.retried: set[Reader] = set()
 
@@ -466,7 +466,7 @@ class Model:
                 if (read, number) == (name, partition):
                     entries[offset] = Entry()
         log.end = base + count
-        self.appended.append((topic.config.synced, log, log.end))
+        self.appended.append((topic.config.synced, log))
         return base
 
     def create_topic(self, session: int, request: int, name: str, partitions: int, config: Config) -> None:
@@ -950,7 +950,7 @@ class Model:
             self.frames[lsn] = self.books()
         self.unstored += [(lsn, told) for told in self.expected_stored]
         self.unwritten += [(lsn, told) for told in self.expected_written]
-        self.unshown += [(lsn, synced, log, end) for synced, log, end in self.appended]
+        self.unshown += [(lsn, synced, log, log.end) for synced, log in self.appended]
         self._require_all_answered()
         for place in self.entries:
             self._require_nothing_left_undone(place, reading)

@@ -24,6 +24,8 @@ from dovetail.core.step import step
 from dovetail.spec.model import Answer, Config, Disagreement, Model, Place, Reader, Rules
 
 EPOCH_MS = 1_700_000_000_000
+EVENTS_MAX = 1_000
+"""How much may happen by itself before something is wrong."""
 
 Frame = tuple[int, int, tuple[journal.AnyRecord, ...]]
 """Its number, its time, its records."""
@@ -94,18 +96,30 @@ class World:
     def pass_time(self, by_ms: int) -> None:
         """Time goes by; deadlines on the way are noticed one after the other, as a shell does that obeys `wake_ms`."""
         until_ms = self.mono_ms + by_ms
-        while self.mono_ms < until_ms:
+        for _ in range(EVENTS_MAX):
             wake_ms = self.state.live.timers.wake_ms
             at_ms = until_ms if wake_ms is None else min(until_ms, max(wake_ms, self.mono_ms + 1))
             self.wall_ms += at_ms - self.mono_ms
             self.mono_ms = at_ms
             self.step()
+            if at_ms == until_ms:
+                return
+        raise Disagreement("the core asks to be woken again and again")
 
     def store(self, lsn: int | None = None) -> None:
         """The disk has synced everything up to `lsn`."""
         self.stored_lsn = self.frames[-1][0] if lsn is None else max(lsn, self.stored_lsn)
         self.written_lsn = max(self.written_lsn, self.stored_lsn)
+        self._remove_what_was_trimmed()
         self.step(ask.Stored(self.stored_lsn))
+
+    def _remove_what_was_trimmed(self) -> None:
+        """Whole batches go, and not before the decision is stored: a crash must not find them gone but wanted."""
+        for lsn, _, records in self.frames:
+            for record in records:
+                if isinstance(record, journal.LogTrimmed) and lsn <= self.stored_lsn:
+                    kept = self.batches.get(record.log, [])
+                    self.batches[record.log] = [(at, meta) for at, meta in kept if meta.last >= record.start]
 
     def write(self, lsn: int) -> None:
         """The disk has written everything up to `lsn`, but not synced it."""
@@ -134,10 +148,8 @@ class World:
         self.step(ask.Sent(subscription, count))
 
     def trim(self, log: int, start: int) -> None:
-        """Retention proposes to remove everything below `start`; whole batches go."""
+        """Retention proposes to remove everything below `start`."""
         self.step(ask.TrimLog(log, start))
-        kept = self.state.durable.logs[log].start
-        self.batches[log] = [(lsn, meta) for lsn, meta in self.batches.get(log, []) if meta.last >= kept]
 
     def crash(self, lsn: int, mono_ms: int = 0) -> None:
         """The process ends; of its journal everything up to `lsn` is there when the next one starts."""
@@ -162,15 +174,18 @@ class World:
 
     def heal(self) -> None:
         """Everything that is under way comes to its end."""
-        while self.stored_lsn < self.frames[-1][0] or self.reads or self.copies or self.unsent:
+        for _ in range(EVENTS_MAX):
             if self.reads:
                 self.answer_read()
             elif self.copies:
                 self.answer_copy()
             elif self.unsent:
                 self.report_sent()
-            else:
+            elif self.stored_lsn < self.frames[-1][0]:
                 self.store()
+            else:
+                return
+        raise Disagreement("the world does not come to rest")
 
     def session(self, name: str = "c") -> int:
         """A new connection."""
