@@ -13,15 +13,17 @@ app = typer.Typer(invoke_without_command=True, no_args_is_help=False, help="Meas
 
 Quick = Annotated[bool, typer.Option("--quick", help="A few short measurements: see that it runs, not how fast.")]
 
+Data = Annotated[
+    Path | None, typer.Option(help="Where scratch data goes, on the disk to be measured; default: temporary files.")
+]
+
 
 @app.callback()
 def bench(
     context: typer.Context,
     seconds: Annotated[float, typer.Option(min=0.05, help="How long each measurement takes.")] = 1.0,
     rounds: Annotated[int, typer.Option(min=1, help="Measure so often, print the median.")] = 3,
-    data: Annotated[
-        Path | None, typer.Option(help="Where scratch data goes, on the disk to be measured; default: temporary files.")
-    ] = None,
+    data: Data = None,
     client: Annotated[
         str, typer.Option(help="raw: lean clients, the server is measured; sdk: the client library.")
     ] = "raw",
@@ -65,14 +67,21 @@ def bench(
 
 @app.command("core")
 def core(
+    data: Data = None,
     quick: Quick = False,
     json: Json = False,
 ) -> None:
-    """The core, the codecs and the joined parts without I/O, each beside a baseline of the same run."""
-    from dovetail.runtime.bench import micro, tables
+    """The core, the codecs, the parts joined without I/O, and the storage engine, each beside a baseline."""
+    import tempfile
 
-    results = micro.run(0.02 if quick else 0.3)
+    from dovetail.runtime.bench import micro, tables
+    from dovetail.runtime.storage.bench import durable_appends
+
+    parts = micro.run(0.02 if quick else 0.3)
+    with tempfile.TemporaryDirectory(prefix="dovetail-bench-", dir=data) as scratch:
+        commits = 5 if quick else 300
+        storage = [figure for count in (1, 12, 100) for figure in durable_appends(scratch, count, commits)]
     if json:
-        print_json(results)
+        print_json({"parts": parts, "storage": storage})
     else:
-        typer.echo(tables.micro(results))
+        typer.echo(tables.parts(parts, storage))

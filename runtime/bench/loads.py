@@ -39,6 +39,8 @@ class Load(Struct, frozen=True):
     partitions: int = 1
     joined: bool = False
     """Single PUBLISH frames, which the broker joins into batches, in the place of PRODUCE."""
+    uneven: bool = False
+    """Messages with keys, of sizes around 1 KiB that differ: a broker can't check them as fast as equal ones."""
 
     @property
     def messages_under_way(self) -> int:
@@ -125,9 +127,15 @@ def frame_of(load: Load, topic: str, partition: int) -> bytes:
     if load.joined:
         message = wire.Publish(topic, (), _payload(0))
         return frames.encode(FrameType.PUBLISH, message.encode())
-    records: list[batch.NewRecord] = [(None, _payload(number), ()) for number in range(load.batch)]
-    data = batch.build(records, timestamp_ms=0)
+    data = batch.build([_record(load, number) for number in range(load.batch)], timestamp_ms=0)
     return frames.encode(FrameType.PRODUCE, wire.Produce(topic, partition, Acks.STORED, 0, 0, data).encode())
+
+
+def _record(load: Load, number: int) -> batch.NewRecord:
+    if not load.uneven:
+        return None, _payload(number), ()
+    size = PAYLOAD_BYTES // 2 + number * 617 % PAYLOAD_BYTES
+    return b"key-%d" % number, (_payload(number) * 2)[:size], ()
 
 
 def _payload(number: int) -> bytes:

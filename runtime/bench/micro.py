@@ -56,7 +56,8 @@ class _Part(Struct, frozen=True):
 
 
 def run(seconds: float) -> tuple[Timed, ...]:
-    """Time every part for about so long."""
+    """Time every part for about so long, without the garbage of others in it."""
+    gc.collect()
     return tuple(_time(part, seconds) for part in _parts())
 
 
@@ -79,15 +80,14 @@ def _of(count: int) -> str:
 
 def _time(part: _Part, seconds: float) -> Timed:
     share = seconds / TURNS / 2
-    pairs = [(_best_ns(part.work, share), _best_ns(part.baseline_work, share)) for _ in range(TURNS)]
+    pairs = [(_mean_ns(part.work, share), _mean_ns(part.baseline_work, share)) for _ in range(TURNS)]
     ns, baseline_ns = (min(times) for times in zip(*pairs, strict=True))
     return Timed(part.name, part.messages, ns, part.baseline, baseline_ns)
 
 
-def _best_ns(work: Work, seconds: float) -> float:
-    """The mean over a stretch of time, without the garbage of others in it."""
+def _mean_ns(work: Work, seconds: float) -> float:
+    """The mean over a stretch of time."""
     work()
-    gc.collect()
     count = 0
     begun_ns = now_ns = time.perf_counter_ns()
     stop_ns = begun_ns + int(seconds * 1e9)

@@ -48,6 +48,7 @@ PUBLISH_LOADS = (
     Load("batches of 100", batch=100, partitions=12),
     Load("batches of 100", batch=100, partitions=100),
     Load("batches of 100, 4 outstanding", batch=100, outstanding=4),
+    Load("batches of 100, keys and uneven sizes", batch=100, uneven=True),
 )
 
 

@@ -6,7 +6,8 @@ Runs the module as `python -m` would. SIGUSR1 begins the samples (anew); when th
 
 Promises  costs next to nothing, so that shares are those of the program alone; time in the kernel belongs to the
           function that asked for it; what each thread used in all is exact.
-Never     counts calls, or time in which nothing of the program ran.
+Never     counts calls, or time in which nothing of the program ran. Python looks at signals where a function begins and
+          where a loop ends, so a sample may land in the next function: totals are surer than a function's own time.
 """
 
 from __future__ import annotations

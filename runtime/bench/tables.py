@@ -12,6 +12,7 @@ from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
 from dovetail.runtime.bench.loads import Figures
 from dovetail.runtime.bench.micro import Timed
 from dovetail.runtime.bench.run import FlowResult, Profiled, PublishResult, Results
+from dovetail.runtime.storage.bench import Figure
 
 TOP = 30
 """Functions of a profile that are printed."""
@@ -121,8 +122,8 @@ def _costs(share: float, per_message_us: float) -> tuple[str, str]:
     return f"{share:.1%}", f"{share * per_message_us:.3f}"
 
 
-def micro(results: Sequence[Timed]) -> str:
-    """The parts of the broker, each beside its baseline."""
+def parts(results: Sequence[Timed], storage: Sequence[Figure]) -> str:
+    """The parts of the broker, each beside its baseline, then what the storage engine says of itself."""
     head = "what|messages|ns each|messages/s|baseline|ns|times the baseline"
     rows = [
         [
@@ -136,7 +137,7 @@ def micro(results: Sequence[Timed]) -> str:
         ]
         for each in results
     ]
-    return table(head.split("|"), rows)
+    return "\n".join([table(head.split("|"), rows), *([""] if storage else []), *map(str, storage)])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
