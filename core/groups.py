@@ -192,7 +192,7 @@ def subscribe(turn: Turn, request: Subscribe) -> None:
         owner, member = _owner(turn, session, request.group, pattern)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
-    credit = request.max_inflight or turn.settings.max_inflight
+    credit = _credit(turn, request.max_inflight)
     number = turn.next_subscription
     turn.next_subscription += 1
     # Answered before anything is sent under the new number.
@@ -263,10 +263,15 @@ def set_credit(turn: Turn, request: SetCredit) -> None:
     if subscription is None or subscription.session != request.session:
         reason = f"this connection has no subscription {request.subscription}"
         return turn.refuse(request.session, request.request, Status.NOT_FOUND, reason)
-    credit = request.max_inflight or turn.settings.max_inflight
+    credit = _credit(turn, request.max_inflight)
     turn.subscriptions[subscription.id] = replace(subscription, credit_max=credit)
     turn.woken[subscription.owner] = None
     return turn.reply(request.session, request.request, Done())
+
+
+def _credit(turn: Turn, asked: int) -> int:
+    """How many messages a subscription may hold: a pull consumer asks for less than 0, none, between its polls."""
+    return turn.settings.max_inflight if asked == 0 else max(0, asked)
 
 
 def revoke_overdue(turn: Turn, number: int) -> None:

@@ -127,6 +127,8 @@ class RemoveMember(Input, frozen=True):
 
 
 class SetCredit(Input, frozen=True):
+    """So many messages at once; 0 is the broker's default, less than that is none for now."""
+
     session: int
     request: int
     subscription: int
@@ -152,6 +154,15 @@ class Settle(Input, frozen=True):
     wait: bool = False
 
 
+class Release(Input, frozen=True):
+    """A session gives `first..last` of a lease back: nobody has looked at it. No answer."""
+
+    session: int
+    lease: int
+    first: int
+    last: int
+
+
 class ListTopics(Input, frozen=True):
     session: int
     request: int
@@ -164,6 +175,15 @@ class CreateTopic(Input, frozen=True):
     topic: str
     partitions: int
     lanes: int
+    config: TopicConfig
+
+
+class ConfigureTopic(Input, frozen=True):
+    """An operator gives a topic other settings."""
+
+    session: int
+    request: int
+    topic: str
     config: TopicConfig
 
 
@@ -292,8 +312,10 @@ AnyInput = (
     | RemoveMember
     | SetCredit
     | Settle
+    | Release
     | ListTopics
     | CreateTopic
+    | ConfigureTopic
     | DeleteTopic
     | Fetch
     | Commit

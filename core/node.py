@@ -250,6 +250,18 @@ class Node:
         """An input from inside: a local session's request, a proposal of storage."""
         self._arrive(request)
 
+    def keep(self, data: bytes) -> int:
+        """Take the payload of an input that is submitted before the next tick; gives its handle."""
+        return self._keep(data)
+
+    def read(self, log: int, offset: int, bytes_max: int, then: Then) -> None:
+        """Hand `then` stored entries from `offset` on, from memory at once or by a job of the log lane."""
+        self._read(log, offset, bytes_max, then)
+
+    def find_time(self, log: int, arrival_ms: int, then: Callable[[object], None]) -> None:
+        """Hand `then` the first offset of a log that arrived at or after a time."""
+        self._reads.append((FindTime(log, arrival_ms), then))
+
     def disconnect(self, session: int) -> None:
         """A connection or local session is gone."""
         if self._peers.pop(session, None) is not None:

@@ -15,10 +15,10 @@ from dovetail.core import intervals, kernels, leases, polls, timers
 from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Done, Find, Hurry, Settlement, Sought
 from dovetail.core.ids import Refusal
-from dovetail.core.inputs import Commit, Found, Seek, Settle, SettleItem
+from dovetail.core.inputs import Commit, Found, Release, Seek, Settle, SettleItem
 from dovetail.core.rebalance import PARTITIONED, slot_of
 from dovetail.core.records import FailReason, FloorReset
-from dovetail.core.state import Lease, Log, Seeking, Tenure
+from dovetail.core.state import Lease, Log, Retry, Seeking, Tenure
 from dovetail.core.turn import Turn
 
 
@@ -76,6 +76,17 @@ def _held(turn: Turn, session: int, item: SettleItem) -> Lease:
         asked = f"{item.first}-{item.last}"
         raise Refusal(Status.LEASE_LOST, f"offsets {asked} are not all held under lease {item.lease}: it has {held}")
     return lease
+
+
+def release(turn: Turn, request: Release) -> None:
+    """What was leased and not looked at waits for anybody again, at the same attempt."""
+    lease = turn.leases.get(request.lease)
+    if lease is None or turn.subscriptions[lease.subscription].session != request.session:
+        return
+    if request.first <= request.last and intervals.contains(lease.ranges, request.first, request.last):
+        leases.shrink(turn, lease, request.first, request.last)
+        again = Retry(turn.mono_ms, request.first, request.last, "", lease.expires_at_ms)
+        leases.add_retries(turn, lease.owner, lease.log, [again])
 
 
 def check_fence(turn: Turn, lease: Lease) -> None:

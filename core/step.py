@@ -35,6 +35,7 @@ from dovetail.core.inputs import (
     AnyInput,
     Commit,
     ConfigureGroup,
+    ConfigureTopic,
     Copied,
     CreateTopic,
     DeleteTopic,
@@ -48,6 +49,7 @@ from dovetail.core.inputs import (
     Picked,
     Publish,
     RebalanceGroup,
+    Release,
     RemoveMember,
     Seek,
     Seen,
@@ -156,6 +158,8 @@ def decide(turn: Turn, request: AnyInput) -> None:
             sessions.opened(turn, request)
         case SessionClosed():
             sessions.closed(turn, request.session)
+        case Release():
+            settling.release(turn, request)
         case Seen():
             sessions.seen(turn, request.session)
         case _:
@@ -181,6 +185,7 @@ Request = (
     | Seek
     | ListTopics
     | CreateTopic
+    | ConfigureTopic
     | DeleteTopic
 )
 
@@ -218,6 +223,8 @@ def _decide_for(turn: Turn, request: Request) -> None:
             topics.describe(turn, request)
         case CreateTopic():
             topics.create_by_request(turn, request)
+        case ConfigureTopic():
+            topics.configure(turn, request)
         case DeleteTopic():
             topics.delete(turn, request)
         case _:

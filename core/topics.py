@@ -11,9 +11,9 @@ from dovetail.core import names, polls, routing
 from dovetail.core.codes import Status
 from dovetail.core.effects import Done, LogInfo, TopicInfo, Topics
 from dovetail.core.ids import Refusal
-from dovetail.core.inputs import CreateTopic, DeleteTopic, ListTopics, TrimLog
+from dovetail.core.inputs import ConfigureTopic, CreateTopic, DeleteTopic, ListTopics, TrimLog
 from dovetail.core.names import BadName
-from dovetail.core.records import LogTrimmed, TopicConfig, TopicCreated, TopicDeleted
+from dovetail.core.records import LogTrimmed, TopicConfig, TopicConfigured, TopicCreated, TopicDeleted
 from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
@@ -96,6 +96,17 @@ def create_by_request(turn: Turn, request: CreateTopic) -> None:
         create(turn, name, request.partitions, request.lanes, request.config, automatic=False)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def configure(turn: Turn, request: ConfigureTopic) -> None:
+    """An operator's other settings for a topic: recorded, so that they win over the defaults for good."""
+    number = turn.durable.topics_by_name.get(request.topic.replace("/", "."))
+    if number is None:
+        reason = f"topic {request.topic!r} does not exist"
+        return turn.refuse(request.session, request.request, Status.NOT_FOUND, reason)
+    if turn.durable.topics[number].config != request.config:
+        turn.emit(TopicConfigured(number, request.config))
     return turn.reply_stored(request.session, request.request, Done())
 
 
