@@ -137,9 +137,8 @@ class BareLoop:
         os.close(self._file)
 
 
-def durable_appends(directory: str, partitions: int, commits: int) -> Iterator[Figure]:
+def durable_appends(directory: str, options: StoreOptions, partitions: int, commits: int) -> Iterator[Figure]:
     """Commits of about one batch of 100 messages of 1 KiB, against the same bytes written bare, in turns."""
-    options = StoreOptions(checkpoint_journal_bytes=1 << 40)
     writer = Writer(f"{directory}/appends-{partitions}", options)
     bare = BareLoop(f"{directory}/bare", options.journal_segment_bytes)
     logs = writer.create(partitions)
@@ -163,9 +162,8 @@ def durable_appends(directory: str, partitions: int, commits: int) -> Iterator[F
     yield Figure(f"append, {partitions} partitions", BATCH_MESSAGES * commits / sum(engine), "messages/s")
 
 
-def recovery_of_messages(directory: str, messages: int) -> Iterator[Figure]:
+def recovery_of_messages(directory: str, options: StoreOptions, messages: int) -> Iterator[Figure]:
     """A killed broker with all its messages after the last checkpoint: the slowest case there is."""
-    options = StoreOptions(checkpoint_journal_bytes=1 << 40)
     path = f"{directory}/messages"
     writer = Writer(path, options)
     logs = writer.create(12)
@@ -177,9 +175,8 @@ def recovery_of_messages(directory: str, messages: int) -> Iterator[Figure]:
     shutil.rmtree(path)
 
 
-def recovery_of_topics(directory: str, topics: int) -> Iterator[Figure]:
+def recovery_of_topics(directory: str, options: StoreOptions, topics: int) -> Iterator[Figure]:
     """A killed broker with many topics, each with a message."""
-    options = StoreOptions(checkpoint_journal_bytes=1 << 40)
     path = f"{directory}/topics"
     writer = Writer(path, options)
     writer._payload = batch.build([(None, b"x", ())] * BATCH_MESSAGES, timestamp_ms=1)
@@ -217,16 +214,16 @@ def checkpoint_pauses(cursors: int) -> Iterator[Figure]:
     yield Figure(f"checkpoint of {cursors:,} cursors: in all", sum(times) * 1e3, "ms")
 
 
-def figures(directory: str, messages: int, topics: int, commits: int) -> Iterator[Figure]:
+def figures(directory: str, messages: int, topics: int, commits: int, options: StoreOptions) -> Iterator[Figure]:
     """All of it, one figure after the other."""
     os.makedirs(directory, exist_ok=True)
     for partitions in (1, 12, 100):
-        yield from durable_appends(directory, partitions, commits)
+        yield from durable_appends(directory, options, partitions, commits)
         shutil.rmtree(f"{directory}/appends-{partitions}")
     os.unlink(f"{directory}/bare")
     yield from checkpoint_pauses(topics * 10)
-    yield from recovery_of_topics(directory, topics)
-    yield from recovery_of_messages(directory, messages)
+    yield from recovery_of_topics(directory, options, topics)
+    yield from recovery_of_messages(directory, options, messages)
 
 
 def main() -> None:
@@ -236,7 +233,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--commits", type=int, default=1_000)
     asked = parser.parse_args()
-    for figure in figures(asked.directory, asked.messages, asked.topics, asked.commits):
+    for figure in figures(asked.directory, asked.messages, asked.topics, asked.commits, StoreOptions()):
         print(figure, flush=True)
 
 

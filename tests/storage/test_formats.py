@@ -1,0 +1,228 @@
+"""The bytes on the disk: frozen by vectors, decoded to what was encoded, and never mistaken for something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from dovetail.core import batch
+from dovetail.core.journal_format import (
+    SEGMENT_HEADER_BYTES,
+    Damage,
+    Entry,
+    FormatError,
+    Frame,
+    NewerFormat,
+    NoFrame,
+    SegmentHeader,
+    Short,
+    decode_items,
+    decode_segment_header,
+    encode_entry,
+    encode_frame,
+    encode_segment_header,
+    entry_at,
+    evidence,
+    find_entries,
+    find_frame,
+    hole,
+    read_frame,
+    records_of,
+)
+from dovetail.core.records import AnyRecord, BatchAppended, Settled
+from dovetail.core.state import Durable
+from dovetail.runtime.storage import checkpoint, identity, index
+from dovetail.runtime.storage.index import Index
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "storage.json").read_text())
+FORMATS = Path(__file__).parents[2] / "spec" / "formats.md"
+SALT = 0x0102_0304_0506_0708
+
+
+def an_entry() -> Entry:
+    news = [(b"key", b"value", (("header", b"x"),)), (None, b"", ())]
+    data = batch.build(news, timestamp_ms=1_700_000_000_000, base_offset=42, producer_id=9, producer_epoch=1)
+    record = BatchAppended(
+        log=7,
+        base=42,
+        count=2,
+        arrival_ms=1_700_000_000_123,
+        deliver_at_ms=1_700_000_060_000,
+        expires_at_ms=1_700_000_120_000,
+        flags=1,
+        size_bytes=len(data),
+        producer_id=9,
+        producer_epoch=1,
+        base_sequence=-1,
+        handle=0,
+        other_log=3,
+        other_base=5,
+    )
+    return encode_entry(record, data)
+
+
+def a_frame() -> bytes:
+    items = [Settled(1, 7, 0, 41), an_entry(), Settled(1, 7, 42, 42)]
+    return b"".join(encode_frame(5, 1_700_000_000_200, 4, 0xDEADBEEF, items, salt=SALT).buffers)
+
+
+def an_index() -> Index:
+    made = Index(100)
+    made.add(120, 4096, 1_700_000_000_000)
+    made.add(150, 9000, 1_700_000_000_500)
+    return made
+
+
+def samples() -> dict[str, bytes]:
+    entry = an_entry()
+    points, times = an_index().encode()
+    return {
+        "entry": entry.header + entry.batch,
+        "hole": b"".join((hole(7, 44, 6, 1_700_000_000_123).header, hole(7, 44, 6, 1_700_000_000_123).batch)),
+        "frame": a_frame(),
+        "segment header": encode_segment_header(SegmentHeader(3, 5, SALT, 64 << 20, 0xDEADBEEF)),
+        "index": points,
+        "timeindex": times,
+        "broker.json": identity.encode(identity.new_identity(SALT, 1_700_000_000_000)),
+    }
+
+
+@pytest.mark.parametrize("name", samples())
+def test_the_bytes_are_the_frozen_ones(name: str) -> None:
+    assert samples()[name].hex() == VECTORS["bytes"][name]
+
+
+def test_every_kind_of_record_has_a_vector_that_decodes() -> None:
+    """Fields are only ever appended, with defaults: what was written once can always be read."""
+    decoder = msgspec.msgpack.Decoder(AnyRecord)
+    found = {type(decoder.decode(bytes.fromhex(each))).__name__ for each in VECTORS["records"].values()}
+    kinds = {kind.__name__ for kind in get_args(AnyRecord)}
+    assert found == kinds - {"BatchAppended"}
+    for name, each in VECTORS["records"].items():
+        assert type(decoder.decode(bytes.fromhex(each))).__name__ == name
+
+
+def test_a_frozen_checkpoint_decodes() -> None:
+    durable = checkpoint.decode(bytes.fromhex(VECTORS["checkpoint"]))
+    assert durable.lsn == 12
+    assert durable.topics[1].name == "orders"
+    assert durable.cursors[1, 1].floor == 7
+    assert durable.retired_by_name == Map({"old": (9,)})
+
+
+def test_every_record_and_magic_is_in_the_specification() -> None:
+    text = FORMATS.read_text()
+    for kind in get_args(AnyRecord):
+        assert f"| {kind.__struct_config__.tag} | `{kind.__name__}` |" in text, kind.__name__
+    for magic in ("DVTL", "DVTJ", "DVTC"):
+        assert magic in text
+
+
+def test_what_was_encoded_decodes_to_itself() -> None:
+    entry = an_entry()
+    assert entry_at(entry.header + entry.batch, 0) == entry
+    frame = read_frame(a_frame(), 0, 5, 0xDEADBEEF)
+    assert isinstance(frame, Frame)
+    items = decode_items(frame.body)
+    assert items == [Settled(1, 7, 0, 41), entry, Settled(1, 7, 42, 42)]
+    assert [type(record).__name__ for record in records_of(items)] == ["Settled", "BatchAppended", "Settled"]
+    header = SegmentHeader(3, 5, SALT, 1, 2)
+    assert decode_segment_header(encode_segment_header(header)) == header
+    decoded = index.decode(100, *an_index().encode())
+    assert decoded is not None
+    assert decoded.encode() == an_index().encode()
+
+
+def test_every_cut_and_every_flip_of_a_frame_is_seen() -> None:
+    data = a_frame()
+    for size in range(len(data)):
+        assert isinstance(read_frame(data[:size], 0, 5, 0xDEADBEEF), Damage | NoFrame)
+    for bit in range(len(data) * 8):
+        assert not isinstance(read_frame(flipped(data, bit), 0, 5, 0xDEADBEEF), Frame)
+
+
+def test_every_cut_and_every_flip_of_an_entry_is_seen() -> None:
+    entry = an_entry()
+    data = entry.header + entry.batch
+    for size in range(len(data)):
+        with pytest.raises(Short):
+            entry_at(data[:size], 0)
+    for bit in range(len(data) * 8):
+        with pytest.raises(FormatError):
+            entry_at(flipped(data, bit), 0)
+
+
+def test_every_flip_of_a_segment_header_is_seen() -> None:
+    data = samples()["segment header"]
+    assert len(data) == SEGMENT_HEADER_BYTES
+    for bit in range(len(data) * 8):
+        with pytest.raises(FormatError):
+            decode_segment_header(flipped(data, bit))
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def test_a_payload_that_looks_like_a_frame_is_no_evidence_of_one() -> None:
+    """Whoever publishes a frame's bytes does not know the directory's salt."""
+    forged = b"".join(encode_frame(900, 1, 899, 0, [Settled(1, 1, 0, 0)], salt=SALT + 1).buffers)
+    assert evidence(bytes(50) + forged, 0, 10, SALT).last_lsn == 0
+    assert evidence(bytes(50) + forged, 0, 10, SALT + 1).synced_lsn == 899
+    assert find_frame(bytes(50) + forged, 0, 900, SALT + 1) == (50, 0)
+
+
+def test_frames_of_a_former_life_are_no_evidence() -> None:
+    assert evidence(a_frame(), 0, 6, SALT).last_lsn == 0
+    assert evidence(a_frame(), 0, 5, SALT).last_lsn == 5
+
+
+def test_a_frame_or_entry_of_a_later_version_is_refused_as_such() -> None:
+    later = bytes.fromhex(VECTORS["later"]["frame"])
+    with pytest.raises(NewerFormat, match="version 2"):
+        read_frame(later, 0, 5, 0xDEADBEEF)
+    with pytest.raises(NewerFormat, match="version 2"):
+        entry_at(bytes.fromhex(VECTORS["later"]["entry"]), 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 30)), max_size=12), st.binary(max_size=40))
+def test_whole_entries_are_found_between_any_bytes(shape: list[tuple[int, int]], noise: bytes) -> None:
+    offset, data, expected = 0, b"", []
+    for count, size in shape:
+        made = hole(9, offset, count, size)
+        expected.append((len(data), made))
+        data += made.header + made.batch + noise
+        offset += count
+    assert [each for each in find_entries(data, 9) if each in expected] == expected
+    assert list(find_entries(data, 8)) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 5)), max_size=20), st.integers(0, 2000)
+)
+def test_an_index_leads_to_the_last_point_at_or_before(steps: list[tuple[int, int, int]], wanted: int) -> None:
+    made = Index(10)
+    points = [(10, 0)]
+    arrival = 0
+    for offset, position, passed in steps:
+        arrival += passed
+        points.append((points[-1][0] + offset, points[-1][1] + position))
+        made.add(*points[-1], arrival)
+    found = made.place(wanted)
+    assert (found.offset, found.position) == max((each for each in points if each[0] <= wanted), default=(10, 0))
+    decoded = index.decode(10, *made.encode())
+    assert decoded is not None
+    assert decoded.place(wanted) == found
+
+
+def test_a_state_with_nothing_in_it_is_a_checkpoint_too() -> None:
+    assert checkpoint.decode(b"".join(checkpoint.encode(Durable()))) == Durable()
