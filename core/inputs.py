@@ -236,6 +236,35 @@ class Found(Input, frozen=True):
     offset: int
 
 
+class StartReplay(Input, frozen=True):
+    """Replay dead letters of `topic`: each item is `(offset, target topic, target partition)`, in this order."""
+
+    session: int
+    request: int
+    topic: str
+    items: tuple[tuple[int, str, int], ...]
+    rate: int = 0
+    """Messages a second; 0: as fast as it goes."""
+    pause_lag: int = 0
+    pause_deaths: int = 0
+
+
+class ChangeReplay(Input, frozen=True):
+    session: int
+    request: int
+    replay: int
+    state: int
+
+
+class RemoveDead(Input, frozen=True):
+    """Purge dead letters of `topic`."""
+
+    session: int
+    request: int
+    topic: str
+    ranges: tuple[tuple[int, int], ...]
+
+
 class SetReadOnly(Input, frozen=True):
     """Nothing may be published, for this reason; an empty one ends that."""
 
@@ -321,6 +350,9 @@ AnyInput = (
     | Commit
     | Seek
     | Found
+    | StartReplay
+    | ChangeReplay
+    | RemoveDead
     | SetReadOnly
     | TrimLog
     | Stored

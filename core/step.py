@@ -23,6 +23,7 @@ from dovetail.core import (
     polls,
     publish,
     rebalance,
+    replays,
     sessions,
     settling,
     timers,
@@ -33,6 +34,7 @@ from dovetail.core.effects import AnyEffect
 from dovetail.core.ids import Now
 from dovetail.core.inputs import (
     AnyInput,
+    ChangeReplay,
     Commit,
     ConfigureGroup,
     ConfigureTopic,
@@ -60,6 +62,7 @@ from dovetail.core.inputs import (
     SetReadOnly,
     Settle,
     Start,
+    StartReplay,
     Stored,
     Subscribe,
     TrimLog,
@@ -111,6 +114,8 @@ def _fire_timers(turn: Turn) -> None:
             polls.time_out(turn, a, b)
         elif kind == timers.HELD:
             flow.let_go(turn, a)
+        elif kind == timers.REPLAY:
+            replays.tick(turn, a)
         elif kind == timers.GATHER:
             rebalance.fell_quiet(turn, a)
         elif kind == timers.REVOKE:
@@ -145,7 +150,11 @@ def decide(turn: Turn, request: AnyInput) -> None:
         case Sent():
             dispatch.sent(turn, request)
         case Copied():
-            dead_letters.copied(turn, request)
+            replaying = turn.replaying.pop(request.ticket, None)
+            if replaying is not None:
+                replays.copied(turn, replaying, request)
+            else:
+                dead_letters.copied(turn, request)
         case Found():
             settling.found(turn, request)
         case SetReadOnly():
@@ -227,5 +236,11 @@ def _decide_for(turn: Turn, request: Request) -> None:
             topics.configure(turn, request)
         case DeleteTopic():
             topics.delete(turn, request)
+        case StartReplay():
+            replays.start(turn, request)
+        case ChangeReplay():
+            replays.change(turn, request)
+        case RemoveDead():
+            replays.remove(turn, request)
         case _:
             assert_never(request)
