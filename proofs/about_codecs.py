@@ -29,7 +29,7 @@ def _zigzag(data: list[int]) -> int:
     return total // 2 if total % 2 == 0 else -(total // 2) - 1
 
 
-@proof("I-BOUNDS", about=varint.decode, scope=VARINTS, sabotage=("while shift < 7 * BYTES_MAX", "while shift < 70 + 7"))
+@proof("I-LENGTH", about=varint.decode, scope=VARINTS, sabotage=("while shift < 7 * BYTES_MAX", "while shift < 70 + 7"))
 def a_varint_is_at_most_ten_bytes(given: Given) -> bool:
     """A varint ends where its first byte below 128 is, ten bytes at most; where the data ends first, or it has more
     than 64 bits, it is refused."""
@@ -45,7 +45,7 @@ def a_varint_is_at_most_ten_bytes(given: Given) -> bool:
 
 
 @proof(
-    "I-BOUNDS",
+    "I-LENGTH",
     about=varint.decode,
     scope="bounded: 0 to 4 bytes, each any byte",
     sabotage=("total >> 1 ^", "total >> 2 ^"),
@@ -61,7 +61,7 @@ def a_varint_says_its_zigzag_number(given: Given) -> bool:
 
 
 @proof(
-    "I-BOUNDS",
+    "I-LENGTH",
     about=batch._record_bounds,
     scope="bounded: a length of 0 to 3 bytes, each any byte; ends any integers",
     sabotage=("start + length > end", "start + length > end + 1"),
@@ -78,7 +78,7 @@ def a_record_ends_inside_its_section(given: Given) -> bool:
 
 
 @proof(
-    "I-BOUNDS",
+    "I-LENGTH",
     about=batch._record_bounds,
     scope="bounded: a length of 1 byte, any byte; ends any integers",
     sabotage=("length < 0", "length <= 0"),
@@ -95,7 +95,7 @@ def a_record_that_fits_is_not_refused(given: Given) -> bool:
     return every(fits, start == 1, stop == 1 + length)
 
 
-@proof("I-BOUNDS", about=batch._check_room, sabotage=("> size_bytes", ">= size_bytes"))
+@proof("I-LENGTH", about=batch._check_room, sabotage=("> size_bytes", ">= size_bytes"))
 def a_count_of_records_that_can_not_fit_is_refused(given: Given) -> bool:
     """No work is begun for more records than the section has room for, and none that fit are refused."""
     count, size = given.integer("count"), given.integer("size")
@@ -106,7 +106,7 @@ def a_count_of_records_that_can_not_fit_is_refused(given: Given) -> bool:
     return count * 7 <= size
 
 
-@proof("I-BOUNDS", about=batch._check_nothing_left, sabotage=("if size_bytes", "if size_bytes > 0"))
+@proof("I-LENGTH", about=batch._check_nothing_left, sabotage=("if size_bytes", "if size_bytes > 0"))
 def bytes_after_the_last_record_are_refused(given: Given) -> bool:
     """A section that holds more, or less, than its records is refused."""
     count, size = given.integer("count"), given.integer("size")

@@ -150,15 +150,3 @@ def a_reset_forgets_everything_from_its_floor_on(given: Given) -> bool:
     before, floor, offset = cursor(given), given.integer("to", 0), given.integer("offset", 0)
     after = given.call(cursors.reset, before, floor)
     return every(is_well_formed(after), same(is_settled(after, offset), offset < floor), after.attempts == ())
-
-
-@proof("I-RETAIN", about=cursors.skip_to, scope=CURSORS, sabotage=("start - 1)", "start - 2)"))
-def skipping_moves_the_floor_to_what_is_left(given: Given) -> bool:
-    """After retention the floor is not below the log's start, and from there on nothing else is settled."""
-    before, start, offset = cursor(given), given.integer("start"), given.integer("offset", 0)
-    after = given.call(cursors.skip_to, before, start)
-    return every(
-        is_well_formed(after),
-        after.floor >= start,
-        same(is_settled(after, offset), some(is_settled(before, offset), offset < start)),
-    )

@@ -26,6 +26,8 @@ from dovetail.core.records import (
     LogTrimmed,
     MemberJoined,
     MemberLeft,
+    PatternAdded,
+    PatternRemoved,
     Settled,
     TopicConfig,
     TopicCreated,
@@ -294,6 +296,17 @@ def a_trim_stays_within_the_log(given: Given) -> bool:
         log.end == was.end,
         after.cursors is before.cursors,
     )
+
+
+@proof("I-PATTERNS", about=evolve, scope="bounded: up to 3 patterns", sabotage=("pattern != record.pattern", "True"))
+def a_group_s_patterns_are_those_added_and_not_removed(given: Given) -> bool:
+    """A pattern that is added comes last, one that is removed is gone, and the others stay in their order."""
+    had = given.choice("had", ((), ("a",), ("a", "b.*"), ("b.*", "a", "#")))
+    pattern = given.choice("pattern", ("a", "b.*", "c"))
+    before = Durable(groups=Map({1: Group(1, "g", "shared", "", had, 0, 0)}))
+    added = given.call(evolve, before, PatternAdded(1, pattern)).groups[1].patterns
+    removed = given.call(evolve, before, PatternRemoved(1, pattern)).groups[1].patterns
+    return every(added == (*had, pattern), removed == tuple(each for each in had if each != pattern))
 
 
 @proof("I-INCARNATION", about=evolve, scope=SHAPE, sabotage=("durable.incarnation + 1", "durable.incarnation + 2"))

@@ -98,15 +98,6 @@ def the_total_grows_by_what_was_missing(given: Given) -> bool:
     return every(after == before + missing, alone == last + 1 - first, intervals.total(()) == 0)
 
 
-@proof("I-INTERVALS", about=intervals.above, scope=SETS, sabotage=("floor - 1", "floor"))
-def above_forgets_exactly_what_is_below(given: Given) -> bool:
-    """The set above a floor holds what it held from the floor on, and nothing else."""
-    held = ranges(given, "range", RANGES_MAX)
-    floor, offset = given.integer("floor"), given.integer("offset")
-    after = given.call(intervals.above, held, floor)
-    return every(is_apart(after), same(is_in(after, offset), every(is_in(held, offset), floor <= offset)))
-
-
 @proof("I-ATTEMPTS", about=intervals.assign, scope=MAPS, sabotage=("== last + 1", "<= last + 2"))
 def assigning_changes_exactly_the_range(given: Given) -> bool:
     """After assigning, the map says the value over the range and what it said before elsewhere."""

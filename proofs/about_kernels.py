@@ -24,14 +24,14 @@ def backoff_is_capped_with_its_jitter(given: Given) -> bool:
 
 @proof("I-BACKOFF", about=kernels.backoff_ms, through=(kernels.spread,), sabotage=("failures - 2", "failures - 1"))
 def backoff_doubles_up_to_its_cap(given: Given) -> bool:
-    """Wait number n is 1 s doubled n - 2 times, 60 s at most, and up to a fifth more."""
-    failures = given.integer("failures", 2)
-    waited = given.call(kernels.backoff_ms, failures, given.integer("salt"))
+    """Wait number n is 1 s doubled n - 2 times, 60 s at most, and of a fifth of that what the salt decides."""
+    failures, salt = given.integer("failures", 2), given.integer("salt")
+    waited = given.call(kernels.backoff_ms, failures, salt)
     base = 60_000
     for number, doubled in enumerate((1_000, 2_000, 4_000, 8_000, 16_000, 32_000), start=2):
         if failures == number:
             base = doubled
-    return within(waited, base, base + base // 5)
+    return waited == base + kernels.spread(salt, base // 5)
 
 
 @proof("I-BACKOFF", about=kernels.backoff_ms, through=(kernels.spread,), sabotage=("doublings >= 6", "doublings >= 5"))
@@ -56,6 +56,17 @@ def jitter_tells_neighbours_apart(given: Given) -> bool:
     salt = given.integer("salt", 0, (1 << 63) - 1)
     limit = (1 << 31) - 1
     return given.call(kernels.spread, salt, limit) != given.call(kernels.spread, salt + 1, limit)
+
+
+@proof(
+    "I-BACKOFF", about=kernels.spread, scope="bounded: 3 salts and 2 limits", sabotage=("mixed >> 33", "mixed >> 32")
+)
+def jitter_is_the_same_in_every_release(given: Given) -> bool:
+    """A salt's number never changes, so that a run recorded by one release replays in the next."""
+    salt = given.choice("salt", (1, 1 << 40, (1 << 63) + 12_345))
+    wide, narrow = given.call(kernels.spread, salt, (1 << 31) - 1), given.call(kernels.spread, salt, 12_000)
+    known = {1: (1_327_217_884, 3_292), 1 << 40: (624_822_912, 2_848)}
+    return (wide, narrow) == known.get(salt, (278_294_805, 3_616))
 
 
 @proof("I-POISON", about=kernels.retry_length, sabotage=("max(1, length // 8)", "length // 8"))
@@ -158,3 +169,103 @@ def the_wall_clock_never_goes_back(given: Given) -> bool:
     previous, wall = given.integer("previous"), given.integer("wall")
     clamped = given.call(kernels.clamp_wall, previous, wall)
     return every(previous <= clamped, wall <= clamped, some(clamped == previous, clamped == wall))
+
+
+@proof("I-ONCE", about=kernels.next_sequence, sabotage=("1 << 31", "1 << 32"))
+def sequence_numbers_begin_again_after_31_bits(given: Given) -> bool:
+    """The number after a batch has 31 bits, and lies as far behind the batch's own as the batch has records."""
+    sequence, count = given.integer("sequence", 0, (1 << 31) - 1), given.integer("count", 1, 1 << 30)
+    following = given.call(kernels.next_sequence, sequence, count)
+    passed = some(following == sequence + count, following == sequence + count - (1 << 31))
+    return every(within(following, 0, (1 << 31) - 1), passed)
+
+
+@proof("I-DELAY", about=kernels.due_hour, sabotage=("// 3_600_000", "// 3_600_001"))
+def an_instant_lies_in_its_hour(given: Given) -> bool:
+    """The hour of an instant begins not after it, and ends after it."""
+    instant = given.integer("instant")
+    hour = given.call(kernels.due_hour, instant)
+    return within(instant, hour * 3_600_000, (hour + 1) * 3_600_000 - 1)
+
+
+@proof("I-LANES", about=kernels.lane_weight, scope="bounded: the 5 lanes", sabotage=("return 25", "return 24"))
+def the_turns_of_a_round_are_a_hundred(given: Given) -> bool:
+    """The lanes' weights are 50, 25, 15, 7 and 3 of a hundred, and a higher lane has the larger."""
+    weights = [given.call(kernels.lane_weight, lane) for lane in range(kernels.LANES)]
+    return sum(weights) == 100 and weights == sorted(weights, reverse=True) and weights[-1] == 3 and weights[0] == 50
+
+
+LANE_STATES = "bounded: the 5 lanes; any turn, any lanes with work"
+
+
+@proof("I-LANES", about=kernels.lane_turn, scope=LANE_STATES, sabotage=("left > 0", "left >= 0"))
+def a_turn_goes_to_a_lane_with_work(given: Given) -> bool:
+    """While its turn lasts a lane with work keeps it; else the next lane with work gets a turn of its full weight."""
+    lane, left = given.choice("lane", range(5)), given.integer("left", 0, 50)
+    work = given.choice("work", range(1, 32))
+    chosen, messages = given.call(kernels.lane_turn, lane, left, work)
+    has_work = [work // 2**number % 2 == 1 for number in range(5)]
+    passed = [number % 5 for number in range(lane + 1, lane + 6)]
+    following = next(number for number in passed if has_work[number])
+    keeps_it = every(left > 0, has_work[lane])
+    return every(
+        implies(keeps_it, every(chosen == lane, messages == left)),
+        implies(negated(keeps_it), every(chosen == following, messages == kernels.lane_weight(following))),
+    )
+
+
+@proof(
+    "I-LANES",
+    about=kernels.lane_turn,
+    through=(kernels.lane_weight,),
+    scope=LANE_STATES,
+    sabotage=("(lane + step) % LANES", "(lane + step) % 4"),
+)
+def no_lane_starves(given: Given) -> bool:
+    """A lane with work waits for no more messages of others than their weights add up to, whatever work comes to the
+    others or goes meanwhile: 97 for the lowest."""
+    waiting = given.choice("waiting", range(5))
+    lane = given.choice("lane", [number for number in range(5) if number != waiting])
+    left = given.integer("left", 0, 50)
+    given.assume(left <= kernels.lane_weight(lane))
+    sent = 0
+    for turn in range(6):
+        work = given.integer(f"work_{turn}", 0, 31)
+        given.assume(work // 2**waiting % 2 == 1)
+        lane, left = given.call(kernels.lane_turn, lane, left, work)
+        if lane == waiting:
+            return sent <= 100 - kernels.lane_weight(waiting)
+        sent, left = sent + left, 0
+    return False
+
+
+@proof("I-FENCE", about=kernels.is_fenced, sabotage=("assigned <= named", "assigned < named"))
+def a_generation_counts_from_its_assignment_on(given: Given) -> bool:
+    """What is said about a partition counts if its generation is not before the assignment and not after the current:
+    neither a zombie from before nor somebody who claims the future gets through."""
+    assigned, named, current = given.integer("assigned"), given.integer("named"), given.integer("current")
+    fenced = given.call(kernels.is_fenced, assigned, named, current)
+    return same(fenced, some(named < assigned, named > current))
+
+
+@proof("I-PLAN", about=kernels.evens_out, sabotage=("taker + 2", "taker + 1"))
+def every_move_evens_out_the_loads(given: Given) -> bool:
+    """A partition moves only if that lowers the sum of the squared loads, and whenever it does: moving ends."""
+    giver, taker = given.integer("giver", 0), given.integer("taker", 0)
+    moves = given.call(kernels.evens_out, giver, taker)
+    lower = (giver - 1) * (giver - 1) + (taker + 1) * (taker + 1) < giver * giver + taker * taker
+    return same(moves, lower)
+
+
+@proof("I-GATHER", about=kernels.gathered_ms, sabotage=("begun_ms + 10 * quiet_ms", "last_ms + 10 * quiet_ms"))
+def a_burst_is_gathered_for_a_bounded_time(given: Given) -> bool:
+    """A rebalance waits for a quiet period after the last change, but however long changes come, no more than ten
+    of them after the first."""
+    begun, last, quiet = given.integer("begun"), given.integer("last"), given.integer("quiet", 0)
+    given.assume(begun <= last)
+    over = given.call(kernels.gathered_ms, begun, last, quiet)
+    return every(
+        over <= begun + 10 * quiet,
+        over <= last + quiet,
+        some(over == last + quiet, over == begun + 10 * quiet),
+    )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from immutables import Map
 
-from dovetail.core import dispatch, leases, topics
+from dovetail.core import dispatch, kernels, leases, timers, topics
+from dovetail.core.codes import Outcome
 from dovetail.core.cursor import Cursor
+from dovetail.core.effects import Copy, Deliver
 from dovetail.core.ids import Bug, Now
 from dovetail.core.inputs import TrimLog
 from dovetail.core.intervals import Intervals
@@ -31,13 +33,14 @@ from dovetail.core.state import (
 from dovetail.core.turn import Turn
 from dovetail.proofs.engine import Given, every, implies, negated, some
 from dovetail.proofs.registry import proof
-from dovetail.proofs.shapes import is_apart, is_in, ranges, same, within
+from dovetail.proofs.shapes import is_apart, is_in, is_settled, ranges, same, within
 
 LOG = GROUP = 1
 HELD = 900
 """The id of a lease that is under way; those that a turn grants count up from 1."""
 MEMBERS = (11, 12)
-DEADLINE_MS = 5_000
+MONO_MS, WALL_MS, DEADLINE_MS = 1_000, 500_000, 5_000
+INCARNATION = 3
 
 TURN = "bounded: 2 members, 1 lease under way, up to 2 ranges or batches, any integers in them"
 
@@ -51,6 +54,7 @@ def _turn(
     cursors: Map[tuple[int, int], Cursor] | None = None,
 ) -> Turn:
     durable = Durable(
+        incarnation=INCARNATION,
         topics=Map({1: Topic(1, "a", 1, 0, LOG, TopicConfig(), False, 0)}),
         logs=Map({LOG: log or Log(LOG, 1, 0, 0, 0, 0)}),
         groups=Map({GROUP: Group(GROUP, "g", "shared", "", (), 1, 0)}),
@@ -63,7 +67,7 @@ def _turn(
         tails=Map({LOG: Tail(stored)}),
         readers=Map({LOG: tuple(sorted({group for group, _ in cursors or {(GROUP, LOG): 0}}))}),
     )
-    return Turn(State(durable, live), Now(0, 0))
+    return Turn(State(durable, live), Now(MONO_MS, WALL_MS))
 
 
 def _member(given: Given, number: int, held: Intervals = ()) -> Subscription:
@@ -105,6 +109,7 @@ def a_lease_loses_exactly_what_was_decided(given: Given) -> bool:
     given.assume(every(len(held) > 0, first <= last))
     lease = _lease(held)
     turn = _turn((_member(given, MEMBERS[0], held),), lease)
+    turn.set_timer(DEADLINE_MS, (timers.LEASE, HELD, 0))
     covered = some(*(every(left <= first, last <= right) for left, right in held))
     try:
         left = given.call(leases.shrink, turn, lease, first, last)
@@ -118,6 +123,7 @@ def a_lease_loses_exactly_what_was_decided(given: Given) -> bool:
         same(is_in(now, offset), rest),
         turn.leases.get(HELD) is left,
         len(now) > 0 if left is not None else True,
+        (turn.timers.wake_ms is None) is (left is None),
         (HELD in turn.subscriptions[MEMBERS[0]].leases) is (left is not None),
     )
 
@@ -163,7 +169,7 @@ def _batches(given: Given, first: int, last: int) -> tuple[BatchMeta, ...]:
 )
 def no_offset_is_leased_twice(given: Given) -> bool:
     """Fresh messages are dealt in leases that do not overlap each other nor any lease under way, from where reading
-    stood to where it stands then, and none beyond what may go out."""
+    stood to where it stands then, and none beyond what may go out; each is a first attempt, and none is empty."""
     first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset")
     given.assume(first <= last)
     held_last = given.integer("held_last", 0)
@@ -172,8 +178,10 @@ def no_offset_is_leased_twice(given: Given) -> bool:
     members = (_member(given, MEMBERS[0], held), _member(given, MEMBERS[1]))
     for member in members:
         given.assume(member.in_flight < member.credit_max)
+    most = given.integer("most", 1)
     turn = _turn(members, _lease(held), Progress(first))
-    given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), _batches(given, first, last), list(members))
+    batches = _batches(given, first, last)
+    sent = given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), batches, list(members), most)
     next_one = turn.progress[GROUP, LOG].next
     found = _leases(turn)
     holders = [is_in(lease.ranges, offset) for lease in found]
@@ -181,9 +189,12 @@ def no_offset_is_leased_twice(given: Given) -> bool:
     fresh = some(False, *(is_in(lease.ranges, offset) for lease in found if lease.id != HELD))
     return every(
         negated(some(False, *pairs)),
+        *(every(lease.attempt == 1, lease.ranges[0][0] <= lease.ranges[0][1]) for lease in found),
         same(fresh, within(offset, first, next_one - 1)),
         first < next_one,
         next_one <= last + 1,
+        next_one - first <= most,
+        sent == next_one - first,
     )
 
 
@@ -201,8 +212,18 @@ def nobody_is_dealt_more_than_their_credit(given: Given) -> bool:
     members = (_member(given, MEMBERS[0]), _member(given, MEMBERS[1]))
     for member in members:
         given.assume(member.in_flight < member.credit_max)
+    most = given.integer("most", 1)
     turn = _turn(members, progress=Progress(first))
-    given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), _batches(given, first, last), list(members))
+    given.call(
+        dispatch._deal,
+        turn,
+        GROUP,
+        LOG,
+        (first, last, 0, True),
+        _batches(given, first, last),
+        list(members),
+        most,
+    )
     kept = []
     found = _leases(turn)
     for member in members:
@@ -246,15 +267,19 @@ def a_delivery_is_cut_back_to_a_boundary_close_by(given: Given) -> bool:
     sabotage=("first=last + 1", "first=last"),
 )
 def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
-    """Of a range that is tried again each offset is leased or still waits, never both, as far as credit goes."""
+    """Of a range that is tried again each offset is leased or still waits, never both, and waits only when credit or
+    the lane's turn is used up; the lease is the attempt after those that failed."""
     first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset")
     given.assume(first <= last)
     member = _member(given, MEMBERS[0])
     given.assume(member.in_flight < member.credit_max)
     retry = Retry(0, first, last, "", 0)
     progress = Progress(0, (retry,))
-    turn = _turn((member,), progress=progress)
-    given.call(dispatch._send_retry, turn, GROUP, LOG, progress, retry, member)
+    failures = given.integer("failures", 1)
+    cursor = Cursor(first, (), ((first, last, failures),))
+    turn = _turn((member,), progress=progress, cursors=Map({(GROUP, LOG): cursor}))
+    most = given.integer("most", 1)
+    sent = given.call(dispatch._send_retry, turn, GROUP, LOG, progress, retry, member, most)
     found = _leases(turn)
     leased = some(False, *(is_in(lease.ranges, offset) for lease in found))
     waits = some(False, *(within(offset, left.first, left.last) for left in turn.progress[GROUP, LOG].retries))
@@ -263,7 +288,10 @@ def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
         same(some(leased, waits), within(offset, first, last)),
         negated(every(leased, waits)),
         len(found) == 1,
+        found[0].attempt == failures + 1,
         now.in_flight <= now.credit_max,
+        every(sent <= most, sent == now.in_flight - member.in_flight),
+        implies(waits, some(now.in_flight == now.credit_max, sent == most)),
         *(left.first <= left.last for left in turn.progress[GROUP, LOG].retries),
     )
 
@@ -271,22 +299,100 @@ def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
 @proof(
     "I-POISON",
     about=leases.fail,
-    scope="bounded: ranges of up to 20 offsets, up to 3 failures",
+    through=(leases.add_retries,),
+    scope="bounded: ranges of up to 20 offsets, up to 4 failures",
     sabotage=("start + length - 1", "start + length"),
 )
 def what_failed_waits_in_pieces_that_make_up_the_whole(given: Given) -> bool:
-    """A failed range that may be tried again waits in pieces, each offset in exactly one of them."""
+    """A failed range that may be tried again waits in pieces, each offset in exactly one of them, none longer than a
+    retry may be, each for its own backoff or the delay that was asked for; a timer wakes each. After the last
+    attempt every message is copied to the dead letters instead."""
     first, length = 5, given.choice("length", range(1, 21))
-    held = ((first, first + length - 1),)
-    lease = _lease(held)
-    attempt = given.choice("attempt", (1, 2, 3))
+    last = first + length - 1
+    attempt, delay_ms = given.choice("attempt", (1, 2, 3, 4, 5)), given.choice("delay_ms", (0, 7_000))
     member = Subscription(MEMBERS[0], MEMBERS[0], GROUP, "m", "a", 100, 0, False)
     turn = _turn((member,), log=Log(LOG, 1, 0, 0, 0, 100))
-    failed = Lease(HELD, GROUP, LOG, held, MEMBERS[0], "m", attempt, 0, DEADLINE_MS, 0)
-    given.call(leases.fail, turn, failed, first, first + length - 1, 1, 0, "")
-    pieces = sorted((left.first, left.last) for left in turn.progress[GROUP, LOG].retries)
-    offsets = [offset for left, right in pieces for offset in range(left, right + 1)]
-    return every(offsets == list(range(first, first + length)), lease.attempt == 1)
+    lease = Lease(HELD, GROUP, LOG, ((first, last),), MEMBERS[0], "m", attempt, 0, DEADLINE_MS, 0)
+    outcome = given.call(leases.fail, turn, lease, first, last, 1, delay_ms, "")
+    retries = turn.progress[GROUP, LOG].retries
+    copied = [effect.offset for effect in turn.effects if isinstance(effect, Copy)]
+    if attempt >= 4:
+        return outcome == Outcome.DEAD_LETTERED and not retries and copied == list(range(first, last + 1))
+    offsets = [offset for retry in retries for offset in range(retry.first, retry.last + 1)]
+    longest = kernels.retry_length(length, attempt, 4)
+    waits = [delay_ms or kernels.backoff_ms(attempt, (LOG << 40) + (retry.first << 8) + attempt) for retry in retries]
+    fired = timers.due(turn.timers, 100_000)[1]
+    return every(
+        outcome == Outcome.REQUEUED,
+        not copied,
+        sorted(offsets) == list(range(first, last + 1)),
+        all(retry.last - retry.first < longest for retry in retries),
+        len(retries) == -(-length // longest),
+        [retry.due_ms - MONO_MS for retry in retries] == waits == sorted(waits),
+        bool(fired) is (max(waits) > 0),
+    )
+
+
+@proof(
+    "I-LEASE",
+    about=leases.deliver,
+    scope="bounded: 1 member without leases, any range; clocks and ids fixed",
+    sabotage=("turn.mono_ms + topic.config.lease_ms", "topic.config.lease_ms"),
+)
+def a_lease_is_granted_for_the_topic_s_time(given: Given) -> bool:
+    """A delivery under a lease gets an id that no other has, a deadline `lease_ms` from now by both clocks and a timer
+    for it; one without is settled as it is sent. Either way its messages count against the member's credit."""
+    first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset", 0)
+    given.assume(first <= last)
+    attempt, expires_at = given.integer("attempt", 1), given.integer("expires_at", 0)
+    leased = given.choice("leased", (True, False))
+    member = _member(given, MEMBERS[0])
+    turn = _turn((member,))
+    turn.next_lease = 5
+    given.call(leases.deliver, turn, member, LOG, first, last, attempt, expires_at, leased=leased)
+    (sent,) = (effect for effect in turn.effects if isinstance(effect, Deliver))
+    now, settled = turn.subscriptions[MEMBERS[0]], turn.durable.cursors[GROUP, LOG]
+    counted = now.in_flight - member.in_flight == last - first + 1
+    said = every(sent.ranges == ((first, last),), sent.attempt == attempt, sent.log == LOG, sent.lane == -1)
+    if not leased:
+        at_once = same(is_settled(settled, offset), within(offset, first, last))
+        return every(counted, said, at_once, not _leases(turn), sent.lease == 0 == sent.deadline_ms, not now.leases)
+    (lease,) = _leases(turn)
+    return every(
+        counted,
+        said,
+        lease.id == sent.lease == (INCARNATION << 32) + 5,
+        turn.next_lease == 6,
+        lease.deadline_ms == MONO_MS + 30_000,
+        sent.deadline_ms == WALL_MS + 30_000,
+        timers.due(turn.timers, MONO_MS + 30_000)[1] == [(timers.LEASE, lease.id, 0)],
+        lease.ranges == ((first, last),),
+        every(lease.attempt == attempt, lease.expires_at_ms == expires_at, lease.granted_ms == MONO_MS),
+        dict(now.leases) == {lease.id: None},
+        not turn.records,
+    )
+
+
+@proof(
+    "I-FAIR",
+    about=dispatch._deal,
+    scope=TURN,
+    sabotage=("(dealt - 1) % len(eligible)", "dealt % len(eligible)"),
+)
+def the_ring_goes_on_after_whoever_was_served_last(given: Given) -> bool:
+    """After dealing, the turn has gone round the ring as if the messages had been dealt one by one."""
+    first, last = given.integer("first", 0), given.integer("last")
+    given.assume(first <= last)
+    members = (_member(given, MEMBERS[0]), _member(given, MEMBERS[1]))
+    for member in members:
+        given.assume(member.in_flight < member.credit_max)
+    most = given.integer("most", 1)
+    turn = _turn(members, progress=Progress(first))
+    batches = (BatchMeta(first, last, 1, 0, 0),)
+    given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), batches, list(members), most)
+    dealt = turn.progress[GROUP, LOG].next - first
+    served = turn.served_last[GROUP]
+    return every(implies(dealt % 2 == 1, served == "m11"), implies(dealt % 2 == 0, served == "m12"))
 
 
 @proof(
@@ -296,13 +402,17 @@ def what_failed_waits_in_pieces_that_make_up_the_whole(given: Given) -> bool:
     sabotage=("start = min(start, turn.durable.cursors", "start = max(start, turn.durable.cursors"),
 )
 def retention_never_passes_a_floor(given: Given) -> bool:
-    """However much is proposed, a log's start moves only forward, and neither past a live group's floor nor past
-    what is stored."""
+    """However much is proposed, a log's start moves only forward, as far as it may, and neither past a live group's
+    floor nor past what is stored; a session's own cursor does not hold it back."""
     start, stored, end = given.integer("start", 0), given.integer("stored"), given.integer("end")
     floors = given.integer("floor"), given.integer("other_floor")
     given.assume(every(start <= stored, stored <= end, *(start <= floor for floor in floors)))
     cursors: Map[tuple[int, int], Cursor] = Map({(1, LOG): Cursor(floors[0]), (2, LOG): Cursor(floors[1])})
     turn = _turn((), log=Log(LOG, 1, 0, 0, start, end), stored=stored, cursors=cursors)
-    given.call(topics.trim, turn, TrimLog(LOG, given.integer("proposed")))
+    turn.readers[LOG] = (-9, 1, 2)
+    proposed = given.integer("proposed")
+    given.call(topics.trim, turn, TrimLog(LOG, proposed))
     now = turn.durable.logs[LOG].start
-    return every(start <= now, now <= stored, *(now <= floor for floor in floors))
+    bound = every(start <= now, now <= stored, *(now <= floor for floor in floors))
+    most = some(now == proposed, now == stored, now == start, *(now == floor for floor in floors))
+    return every(bound, most, same(len(turn.records) > 0, now > start))

@@ -72,13 +72,13 @@ def a_timer_fires_once(given: Given) -> bool:
     sabotage=("min(buckets, default=NEVER)", "wheel.soonest"),
 )
 def a_wake_up_is_never_too_late_and_never_repeated(given: Given) -> bool:
-    """The instant a wheel asks to be woken at is not after any bucket in it, and a step then moves it on."""
+    """The instant a wheel asks to be woken at is its first bucket's, and after a step then it is the next one's."""
     wheel, at, other = _wheel(given)
-    wake = wheel.wake_ms
-    assert wake is not None
-    rest, fired = given.call(timers.due, wheel, wake)
-    first = min(timers.bucket_of(at), timers.bucket_of(other)) * timers.BUCKET_MS
-    return every(wake <= first, rest.wake_ms is None or rest.wake_ms > wake, len(fired) > 0)
+    wheel = given.call(timers.put, wheel, 50, (timers.SESSION, 3, 0))
+    first, second = sorted(timers.bucket_of(instant) * timers.BUCKET_MS for instant in (at, other))
+    rest, fired = given.call(timers.due, wheel, first)
+    following = 50 if first == second else second
+    return every(wheel.wake_ms == first, rest.wake_ms == following, len(fired) > 0)
 
 
 @proof(

@@ -19,6 +19,7 @@ ALL = "all integers"
 
 MODULES = (
     "kernels",
+    "flow",
     "timers",
     "intervals",
     "cursor",
@@ -26,8 +27,12 @@ MODULES = (
     "leases",
     "settling",
     "publish",
+    "producers",
+    "assignment",
+    "shelf",
     "codecs",
     "names",
+    "step",
 )
 """Each `proofs/about_<name>.py` holds the proofs about that part of the core."""
 
@@ -111,7 +116,11 @@ def keeps(id: str, **inputs: int) -> bool:
 def prove_sabotaged(proof: Proof) -> Finding:
     """What the proof finds while its bug is planted: a counterexample, or the proof is worth nothing."""
     planted = proof.sabotage
-    with swapped(planted.function, reworded(planted.function, planted.old, planted.new)):
+    try:
+        code = reworded(planted.function, planted.old, planted.new)
+    except ValueError as error:
+        return Finding(Verdict.REFUSED, 0, 0.0, {}, str(error))
+    with swapped(planted.function, code):
         return prove(proof.claim)
 
 

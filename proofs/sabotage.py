@@ -61,7 +61,7 @@ def mutants(function: Callable[..., Any]) -> Iterator[Mutant]:
             for wrong in _wrongs(node, constants):
                 right_text = ast.unparse(node)
                 _put(parent, field, index, ast.fix_missing_locations(ast.copy_location(wrong, node)))
-                label = f"{function.__qualname__}:{getattr(node, 'lineno', 0)} {right_text} → {ast.unparse(wrong)}"
+                label = f"{function.__qualname__}: {right_text} → {ast.unparse(wrong)}"
                 yield Mutant(label, _code_of(function, compile(tree, filename, "exec")))
                 _put(parent, field, index, node)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path as File
@@ -22,7 +22,10 @@ SHIFT_MAX = 64
 """The largest shift count that is a symbolic value: each possible one is a path of its own."""
 
 INDEX_MAX = 16
-"""The largest index that is a symbolic value, where the path leaves no more than that."""
+"""The largest index or key that is a symbolic value: each possible one is a path of its own."""
+
+OPAQUE = "\ue000"
+"""Stands in a text where people would read a number."""
 
 _ENGINE_FILES = frozenset(str(File(__file__).with_name(name)) for name in ("symbolic.py", "engine.py"))
 
@@ -82,14 +85,39 @@ def _caller() -> FrameType:
     return frame
 
 
+Span = tuple[tuple[int, int], tuple[int, int]]
+"""From line and column to line and column."""
+
+
 @cache
-def _raising_lines(filename: str) -> frozenset[int]:
+def _texts_for_people(filename: str) -> tuple[Span, ...]:
+    """The parts of a file whose text goes nowhere but into an exception or a refusal."""
     try:
         tree = ast.parse(File(filename).read_text())
     except (OSError, SyntaxError):
-        return frozenset()
-    raises = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    return frozenset(line for node in raises for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        return ()
+    spans = [_span(node) for node in ast.walk(tree) if isinstance(node, ast.Raise) or _is_refusal(node)]
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        for node in reversed([node for node in ast.walk(function) if isinstance(node, ast.Assign)]):
+            match node.targets:
+                case [ast.Name(id=name)]:
+                    uses = [each for each in names if each.id == name and isinstance(each.ctx, ast.Load)]
+                    if all(_is_within(_span(use)[0], spans) for use in uses):
+                        spans.append(_span(node))
+    return tuple(spans)
+
+
+def _is_refusal(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse"
+
+
+def _span(node: Any) -> Span:
+    return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+
+
+def _is_within(position: tuple[int, int], spans: Sequence[Span]) -> bool:
+    return any(start <= position < end for start, end in spans)
 
 
 class _Symbol:
@@ -114,14 +142,14 @@ class _Symbol:
         return self._path
 
     def _refuse(self, what: str) -> NoReturn:
-        self._own().refuse(f"{what}, at {_place(site())}")
+        self._own().refuse(f"{what}, at {place(site())}")
 
     def _text(self) -> str:
-        # Text could be compared or parsed. The text of an exception is the one that only people read.
-        frame = _caller()
-        if frame.f_lineno not in _raising_lines(frame.f_code.co_filename):
-            self._refuse("the text of a symbolic value outside a raise statement")
-        return "…"
+        # Text could be compared or parsed. The text of an exception or a refusal is one that only people read.
+        where = site()
+        if not _is_within((where[2], where[3]), _texts_for_people(where[0])):
+            self._refuse("the text of a symbolic value that is not just the reason of an exception")
+        return OPAQUE
 
     def __repr__(self) -> str:
         return self._text()
@@ -139,11 +167,12 @@ class _Symbol:
         return _compare(self, other, lambda a, b: a != b)
 
     def __hash__(self) -> int:
-        self._refuse("the hash of a symbolic value (a key of a map or set)")
+        self._refuse("a key of a map or set that is a symbolic truth value")
 
 
-def _place(where: Site) -> str:
-    return f"{File(where[0]).name}:{where[2]} in {where[1]}"
+def place(where: Site) -> str:
+    """A place as people name it."""
+    return f"{File(where[0]).name}:{where[2]}:{where[3]} in {where[1]}"
 
 
 class SymInt(_Symbol):
@@ -159,8 +188,15 @@ class SymInt(_Symbol):
         return self._own().decide(self._term != 0, site())
 
     def __index__(self) -> int:
+        return self._one_of_few("an index, a length or a range")
+
+    def __hash__(self) -> int:
+        # The path then says which number it is, so that every comparison with another key is decided.
+        return hash(self._one_of_few("a key of a map or set"))
+
+    def _one_of_few(self, what: str) -> int:
         if not self._own().implies(z3.And(self._term >= 0, self._term <= INDEX_MAX)):
-            self._refuse("an index, a length or a range that is a symbolic value without a small bound")
+            self._refuse(f"{what} that is a symbolic value without a small bound")
         return next(value for value in range(INDEX_MAX + 1) if self == value)
 
     def __lt__(self, other: object) -> Any:
@@ -381,7 +417,7 @@ def _power(path: Path, count: Any) -> int:
         for value in range(SHIFT_MAX + 1):
             if path.decide(count == value, site()):
                 return 1 << value
-        path.refuse(f"a shift by a symbolic value that may be above {SHIFT_MAX}, at {_place(site())}")
+        path.refuse(f"a shift by a symbolic value that may be above {SHIFT_MAX}, at {place(site())}")
     if known < 0:
         raise ValueError("negative shift count")
     return 1 << known
@@ -400,7 +436,7 @@ def _and(path: Path, a: Any, b: Any) -> Any:
                 return z3.IntVal(0)
         if path.implies(z3.Or(one == 0, one == -1)):
             return z3.If(one == 0, z3.IntVal(0), other)
-    path.refuse(f"&, | or ^ of two symbolic values, at {_place(site())}")
+    path.refuse(f"&, | or ^ of two symbolic values, at {place(site())}")
 
 
 def _masked(term: Any, mask: int) -> Any:

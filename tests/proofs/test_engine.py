@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from hypothesis import given as having
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from dovetail.proofs.engine import Exploration, Given, Verdict, agrees, every, holds, implies, negated, prove, some
@@ -51,6 +52,7 @@ ARITHMETIC = (
 
 
 @pytest.mark.parametrize("operation", ARITHMETIC, ids=lambda function: function.__name__)
+@settings(deadline=None, max_examples=60)
 @having(a=NUMBERS, b=NUMBERS)
 def test_arithmetic_is_python_s_own_whichever_side_is_symbolic(operation: Callable[..., Any], a: int, b: int) -> None:
     def both(given: Given) -> bool:
@@ -70,6 +72,7 @@ def test_arithmetic_is_python_s_own_whichever_side_is_symbolic(operation: Callab
 @pytest.mark.parametrize(
     "operation", [operator.and_, operator.or_, operator.xor], ids=lambda function: function.__name__
 )
+@settings(deadline=None, max_examples=60)
 @having(a=NUMBERS, mask=NUMBERS)
 def test_masks_are_exact_for_negative_numbers_too(operation: Callable[..., Any], a: int, mask: int) -> None:
     assert pinned(lambda given: outcome(given, operation, given.integer("a"), mask), {"a": a})
@@ -77,6 +80,7 @@ def test_masks_are_exact_for_negative_numbers_too(operation: Callable[..., Any],
 
 
 @pytest.mark.parametrize("operation", [operator.lshift, operator.rshift], ids=lambda function: function.__name__)
+@settings(deadline=None, max_examples=60)
 @having(a=NUMBERS, count=st.integers(-2, 64))
 def test_shifts_are_exact_and_refuse_a_negative_count(operation: Callable[..., Any], a: int, count: int) -> None:
     def by_symbol(given: Given) -> bool:
@@ -89,11 +93,13 @@ def test_shifts_are_exact_and_refuse_a_negative_count(operation: Callable[..., A
 @pytest.mark.parametrize(
     "operation", [operator.neg, operator.pos, abs, operator.invert, bool], ids=lambda f: f.__name__
 )
+@settings(deadline=None, max_examples=60)
 @having(a=NUMBERS)
 def test_operators_of_one_number_are_exact(operation: Callable[..., Any], a: int) -> None:
     assert pinned(lambda given: outcome(given, operation, given.integer("a")), {"a": a})
 
 
+@settings(deadline=None, max_examples=60)
 @having(a=st.booleans(), b=st.booleans())
 def test_truth_values_join_as_in_python(a: bool, b: bool) -> None:
     def claim(given: Given) -> bool:
@@ -188,6 +194,17 @@ def _count_down(x: int) -> int:
     return x
 
 
+def _decides_by_text(x: int) -> int:
+    reason = f"{x}"
+    if reason == "5": raise ValueError(reason)  # noqa: E701  # fmt: skip
+    return 0
+
+
+def _decides_on_the_line_of_a_raise(x: int) -> int:
+    if f"{x}" == "5": raise ValueError(f"{x}")  # noqa: E701  # fmt: skip
+    return 0
+
+
 def _swallow(x: int) -> int:
     try:
         return len({x: 1})
@@ -247,6 +264,8 @@ UNSOUND: dict[str, Callable[[int], object]] = {
     "str": lambda x: str(x) == "5",
     "repr": lambda x: repr(x) == "5",
     "format": lambda x: f"{x:>3}",
+    "text that is compared": _decides_by_text,
+    "text beside a raise": _decides_on_the_line_of_a_raise,
     "percent": lambda x: "%d" % x,  # noqa: UP031  # this very operator
     "bit_length": lambda x: x.bit_length(),
     "to_bytes": lambda x: x.to_bytes(8, "big"),
@@ -314,7 +333,9 @@ def test_a_symbolic_number_is_an_int_to_whoever_asks() -> None:
 def test_the_text_of_an_exception_may_name_a_symbolic_value() -> None:
     def checked(x: int) -> int:
         if x < 0:
-            raise ValueError(f"{x} is below zero, {x!r} and {x:>5} too")
+            said = ", ".join(f"{each}" for each in (x, x + 1))
+            reason = f"{said} is below zero, {x!r} and {x:>5} too"
+            raise ValueError(reason)
         return x
 
     def claim(given: Given) -> bool:
@@ -334,6 +355,17 @@ def test_an_index_with_a_small_bound_is_a_path_for_each_value() -> None:
 
     finding = prove(claim)
     assert (finding.verdict, finding.paths) == (Verdict.PROVED, 3)
+
+
+def test_a_key_with_a_small_bound_finds_what_a_plain_one_finds() -> None:
+    def claim(given: Given) -> bool:
+        x = given.integer("x", 0, 3)
+        return given.call(lambda key: {0: 5, 2: 7}.get(key, 0) + {key: 1}[key], x) == (
+            6 if x == 0 else 8 if x == 2 else 1
+        )
+
+    finding = prove(claim)
+    assert (finding.verdict, finding.paths) == (Verdict.PROVED, 4)
 
 
 def test_a_claim_runs_on_plain_numbers_as_it_stands() -> None:

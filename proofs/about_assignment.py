@@ -1,0 +1,37 @@
+"""Proofs about plans for partitioned groups: by exhaustion over small ones."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from dovetail.core import assignment
+from dovetail.core.assignment import PARTITIONED_STRATEGIES, Readable
+from dovetail.proofs.engine import Given, every
+from dovetail.proofs.registry import Sabotage, proof
+
+READERS = ((), ("b",), ("a", "b"), ("a", "b", "c"))
+SLOTS = ((1,), (1, 2, 3))
+HOLDERS = tuple(product(("a", "b", "gone"), repeat=2))
+PLANS = "bounded: 2 topics of up to 3 partitions, up to 3 members, every strategy, 9 ways to have held 3 of them"
+
+
+@proof(
+    "I-PLAN",
+    about=assignment.plan,
+    through=(assignment.in_ranges, assignment.in_turn, assignment.sticky, assignment._even_out),
+    scope=PLANS,
+    sabotage=Sabotage(assignment.in_turn, "found[slot] = ring[at % len(ring)]", "found[slot] = ring[0]"),
+)
+def every_partition_has_one_reader_that_reads_it(given: Given) -> bool:
+    """Whatever the strategy and whoever held what, each partition that somebody reads is planned for one of those
+    who read it, and none that nobody reads; members that read the same differ by one where all read all."""
+    strategy = given.choice("strategy", PARTITIONED_STRATEGIES)
+    first, second = given.choice("first", READERS), given.choice("second", READERS)
+    slots, more = given.choice("slots", SLOTS), given.choice("more", SLOTS)
+    topics = (Readable(slots, first), Readable(tuple(slot + 10 for slot in more), second))
+    holders = given.choice("holders", HOLDERS)
+    found = given.call(assignment.plan, strategy, topics, {1: holders[0], 2: holders[1], 11: holders[0]})
+    wanted = {slot: topic.readers for topic in topics for slot in topic.slots if topic.readers}
+    loads = [list(found.values()).count(member) for member in first]
+    even = strategy == "range" or first != second or not first or max(loads) - min(loads) <= 1
+    return every(set(found) == set(wanted), all(found[slot] in wanted[slot] for slot in found), even)

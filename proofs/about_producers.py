@@ -1,0 +1,114 @@
+"""Proofs about idempotent producers: a batch is appended once, however often it is sent."""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from dovetail.core import producers
+from dovetail.core.codes import Status
+from dovetail.core.ids import Refusal
+from dovetail.core.inputs import Publish
+from dovetail.core.records import BatchAppended
+from dovetail.core.state import Durable, Producer, SentBatch
+from dovetail.proofs.engine import Given, every, negated, some
+from dovetail.proofs.registry import proof
+
+SENT = "bounded: up to 5 batches remembered of one producer in one log; sequences, counts and epochs any integers"
+PRODUCER, LOG = 77, 1
+
+
+def _known(given: Given) -> Producer:
+    """A producer that has sent one to five batches one after the other."""
+    count = given.choice("batches", range(1, producers.RECENT_MAX + 1))
+    sequence = given.integer("sequence", 0, (1 << 31) - 1)
+    recent = []
+    for place in range(count):
+        length = given.integer(f"count_{place}", 1, 1_000_000)
+        recent.append(SentBatch(sequence, length, LOG, 100 + place))
+        sequence = (sequence + length) % (1 << 31)
+    return Producer(given.integer("epoch", 0), tuple(recent), 1)
+
+
+def _batch(given: Given) -> Publish:
+    return Publish(
+        "a",
+        0,
+        1,
+        given.integer("sent_count", 1, 1_000_000),
+        100,
+        (),
+        producer_id=PRODUCER,
+        producer_epoch=given.integer("sent_epoch", 0),
+        base_sequence=given.integer("sent_sequence", 0, (1 << 31) - 1),
+    )
+
+
+@proof("I-ONCE", about=producers.judge, scope=SENT, sabotage=("sent.sequence == batch.base_sequence and", "False and"))
+def a_batch_is_taken_once(given: Given) -> bool:
+    """In its epoch a producer's batch is new only with the sequence that follows the last; one of the last five is
+    recognised as what it is; an older epoch is fenced, a newer one begins anew, and all else is refused."""
+    known, batch = _known(given), _batch(given)
+    durable = Durable(producers=Map({(LOG, PRODUCER): known}))
+    same_epoch = batch.producer_epoch == known.epoch
+    repeats = [every(sent.sequence == batch.base_sequence, sent.count == batch.count) for sent in known.recent]
+    newest = known.recent[-1]
+    follows = (newest.sequence + newest.count) % (1 << 31) == batch.base_sequence
+    try:
+        found = given.call(producers.judge, durable, LOG, batch)
+    except Refusal as refusal:
+        if refusal.status == Status.FENCED:
+            return batch.producer_epoch < known.epoch
+        return every(same_epoch, negated(some(*repeats)), negated(follows))
+    if found is None:
+        return some(batch.producer_epoch > known.epoch, every(same_epoch, follows, negated(some(*repeats))))
+    places = [every(found.base == sent.base, hit) for sent, hit in zip(known.recent, repeats, strict=True)]
+    return every(same_epoch, some(*places))
+
+
+@proof(
+    "I-ONCE",
+    about=producers.remember,
+    through=(producers.judge,),
+    scope=SENT,
+    sabotage=("1 - RECENT_MAX", "2 - RECENT_MAX"),
+)
+def what_was_appended_is_recognised(given: Given) -> bool:
+    """After a batch was appended the same batch is recognised with its place, the one that follows is taken, and of
+    those before it the last four are still known; another epoch's are forgotten."""
+    known, batch = _known(given), _batch(given)
+    durable = Durable(producers=Map({(LOG, PRODUCER): known}), producer_touches=Map({1: (LOG, PRODUCER)}), next_touch=2)
+    record = BatchAppended(
+        LOG, 500, batch.count, 0, 0, 0, 0, 100, PRODUCER, batch.producer_epoch, batch.base_sequence, 1
+    )
+    given.assume(batch.producer_epoch >= known.epoch)
+    after = given.call(producers.remember, durable, record)
+    now = after.producers[LOG, PRODUCER]
+    kept = known.recent[-4:] if batch.producer_epoch == known.epoch else ()
+    given.assume(every(True, *(sent.sequence != batch.base_sequence for sent in kept)))
+    again = given.call(producers.judge, after, LOG, batch)
+    return every(
+        again is now.recent[-1],
+        again is not None and every(again.base == 500, again.sequence == batch.base_sequence),
+        now.recent[:-1] == kept,
+        now.epoch == batch.producer_epoch,
+        dict(after.producer_touches) == {2: (LOG, PRODUCER)},
+        every(after.next_touch == 3, now.touch == 2),
+    )
+
+
+@proof(
+    "I-ONCE",
+    about=producers.judge,
+    scope="bounded: nothing remembered; any integers",
+    sabotage=("producer_id < 0", "producer_id < 1"),
+)
+def who_sends_without_an_id_is_never_judged(given: Given) -> bool:
+    """A batch without a producer id is always new, and so is the first of a producer that is not known."""
+    batch = _batch(given)
+    plain = Publish("a", 0, 1, 1, 100, (), producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    durable = Durable(producers=Map({(LOG, 0): Producer(5, (SentBatch(0, 1, LOG, 9),), 1)}))
+    zero = Publish("a", 0, 1, 1, 100, (), producer_id=0, producer_epoch=5, base_sequence=0)
+    unknown = given.call(producers.judge, durable, LOG, batch)
+    anonymous = given.call(producers.judge, durable, LOG, plain)
+    repeated = given.call(producers.judge, durable, LOG, zero)
+    return every(unknown is None, anonymous is None, repeated is not None)

@@ -1,0 +1,35 @@
+"""Proofs about what is kept in memory."""
+
+from __future__ import annotations
+
+from dovetail.core.journal_format import Entry
+from dovetail.core.records import BatchAppended
+from dovetail.core.shelf import Shelf
+from dovetail.proofs.engine import Given, every, implies
+from dovetail.proofs.registry import proof
+
+
+@proof(
+    "I-PINNED",
+    about=Shelf._shed,
+    through=(Shelf.add, Shelf.written_behind),
+    scope="bounded: 3 entries of 2 logs; limits and what is written behind any integers",
+    sabotage=("self._order[0][0] <= self._behind_lsn", "True"),
+)
+def what_the_files_do_not_have_stays_in_memory(given: Given) -> bool:
+    """Whatever the limit, an entry whose frame the logs' files do not have yet is found; and as soon as they have all
+    of it, no more than the limit is held."""
+    limit, behind = given.integer("limit", 0), given.integer("behind", 0)
+    shelf = Shelf(limit, 0)
+    shelf.written_behind(given.integer("before", 0, 0))
+    for lsn, log, base in ((1, 1, 0), (2, 2, 0), (3, 1, 1)):
+        given.call(shelf.add, lsn, _entry(log, base))
+    given.call(shelf.written_behind, behind)
+    kept = [bool(shelf.entries(log, base, 1)) for _, log, base in ((1, 1, 0), (2, 2, 0), (3, 1, 1))]
+    pinned = [implies(behind < lsn, found) for lsn, found in zip((1, 2, 3), kept, strict=True)]
+    return every(*pinned, implies(behind >= 3, shelf.bytes_pinned_at_most <= limit))
+
+
+def _entry(log: int, base: int) -> Entry:
+    record = BatchAppended(log, base, 1, 0, 0, 0, 0, 100, -1, -1, -1, 0)
+    return Entry(record, b"h" * 52, b"b" * 100)

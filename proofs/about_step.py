@@ -1,0 +1,276 @@
+"""The whole step keeps the whole state's invariants: induction over `step`, with `check_state` as the hypothesis.
+
+A broker is brought, by steps of its own, to a state with one topic, one group with one member, and one lease; then the
+numbers in that state become any that `check_state` accepts: where the log starts and ends, what is stored, the floor
+and an island, what is leased, where reading stands, how much credit there is. After one more step, of an input whose
+numbers are any, `check_state` must accept the result.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+from msgspec.structs import replace
+
+from dovetail.core import append as appending
+from dovetail.core import awaken as waking
+from dovetail.core import dispatch, leases, settling, topics
+from dovetail.core import step as stepping
+from dovetail.core.codes import SettleAction, Whence
+from dovetail.core.cursor import Cursor
+from dovetail.core.ids import Bug, Now
+from dovetail.core.inputs import (
+    AnyInput,
+    Ask,
+    Commit,
+    Publish,
+    Seek,
+    Sent,
+    SessionClosed,
+    SessionOpened,
+    SetCredit,
+    Settle,
+    SettleItem,
+    Start,
+    Stored,
+    Subscribe,
+    TrimLog,
+    Unsubscribe,
+)
+from dovetail.core.intervals import Intervals
+from dovetail.core.invariants import check_state
+from dovetail.core.state import BatchMeta, Durable, Settings, State, Tail
+from dovetail.proofs.engine import Given, every
+from dovetail.proofs.registry import Sabotage, proof
+
+NOW = Now(1_000, 500_000)
+OFFSET_MAX = 1 << 56
+FEW = 4
+SHAPE = "bounded: 1 log, 1 group, 1 member, 1 lease of 1 range, up to 1 island, 1 batch; any offsets below 2⁵⁶"
+SMALL = f"{SHAPE.rpartition(';')[0]}; any offsets below {FEW}"
+KEY = (1, 1)
+"""Of the group's cursor in the log."""
+
+
+def _running() -> State:
+    """A broker with a topic, a group, a member that holds a lease, and one message more than its credit allows."""
+    state = waking.awaken(Durable(), Settings())
+    inputs: list[list[AnyInput]] = [
+        [Start()],
+        [SessionOpened(1, "s"), Subscribe(1, 1, "a", "g", 1, False)],
+        [Publish("a", 0, 1, 2, 100, (Ask(1, 2, 0, 2),))],
+    ]
+    for each in inputs:
+        state, _, _ = stepping.step(state, NOW, each)
+        state, _, _ = stepping.step(state, NOW, [Stored(state.durable.lsn)])
+    return state
+
+
+def _any_state(given: Given, offset_max: int = OFFSET_MAX) -> State:
+    """`_running` with any numbers that `check_state` accepts."""
+    state = _running()
+    durable, live = state.durable, state.live
+    ((number, lease),) = live.leases.items()
+    subscription = live.subscriptions[1]
+    start, stored, end = given.integer("start", 0), given.integer("stored"), given.integer("end")
+    floor, following = given.integer("floor", 0), given.integer("next")
+    first, last = given.integer("held_first"), given.integer("held_last")
+    given.assume(every(end < offset_max, start <= stored, stored <= end))
+    given.assume(every(floor <= first, first <= last, last < following))
+    islands: Intervals = ()
+    if given.choice("islands", (0, 1)):
+        islands = ((given.integer("island_first"), given.integer("island_last")),)
+        given.assume(every(floor < islands[0][0], islands[0][0] <= islands[0][1]))
+    credit, in_flight = given.integer("credit", 1), given.integer("in_flight", 0)
+    counts = [given.integer(name, 0) for name in ("settled", "expired", "dead")]
+    durable = replace(
+        durable,
+        logs=durable.logs.set(1, replace(durable.logs[1], start=start, end=end)),
+        cursors=Map({KEY: Cursor(floor, islands, (), *counts)}),
+    )
+    live = replace(
+        live,
+        tails=Map({1: Tail(stored, (BatchMeta(start, end - 1, 100, 0, 0),))}),
+        leases=Map({number: replace(lease, ranges=((first, last),))}),
+        subscriptions=Map({1: replace(subscription, credit_max=credit, in_flight=in_flight)}),
+        progress=Map({KEY: replace(live.progress[KEY], next=following)}),
+    )
+    found = State(durable, live, state.settings)
+    try:
+        _check(found)
+    except Bug:
+        given.assume(False)
+    return found
+
+
+def _check(state: State, now: Now = NOW) -> None:
+    """Raise `Bug` unless the state is sound, and speaks only of offsets that are stored."""
+    check_state(state, now.mono_ms)
+    cursor, stored = state.durable.cursors[KEY], state.live.tails[1].stored
+    if cursor.floor > stored or any(last >= stored for _, last in cursor.islands):
+        raise Bug("a group has settled what is not stored")
+
+
+def _stays_sound(given: Given, state: State, *inputs: AnyInput, now: Now = NOW) -> bool:
+    for each in inputs:
+        state, _, _ = given.call(stepping.step, state, now, [each])
+        _check(state, now)
+    return True
+
+
+def _settle(given: Given, state: State, action: SettleAction) -> Settle:
+    (lease,) = state.live.leases
+    item = SettleItem(lease, action, given.integer("first"), given.integer("last"), delay_ms=2_000)
+    return Settle(1, 5, (item,))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(
+        settling._settle_item,
+        "turn.settle(lease.owner, lease.log, first, last)",
+        "turn.settle(lease.owner, lease.log, first, first)",
+    ),
+)
+def an_acknowledgment_keeps_the_state_sound(given: Given) -> bool:
+    """Whatever range an acknowledgment names, held or not, the state is sound after it, and what credit it frees is
+    used."""
+    state = _any_state(given)
+    return _stays_sound(given, state, _settle(given, state, SettleAction.ACK))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(settling._extend, "turn.set_timer(deadline_ms, (timers.LEASE, lease.id, 0))", "None"),
+)
+def an_extension_keeps_the_state_sound(given: Given) -> bool:
+    """Whatever range an extension names, the state is sound after it, and the lease has its timer."""
+    state = _any_state(given)
+    return _stays_sound(given, state, _settle(given, state, SettleAction.EXTEND))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SMALL,
+    sabotage=Sabotage(leases.fail, "start + length - 1)", "start + length)"),
+)
+def a_failure_keeps_the_state_sound(given: Given) -> bool:
+    """Whatever range is given back or rejected, the state is sound after it: each offset still leased, waiting for a
+    retry or on its way to the dead letters."""
+    state = _any_state(given, FEW)
+    action = given.choice("action", (SettleAction.NACK, SettleAction.REJECT))
+    return _stays_sound(given, state, _settle(given, state, action))
+
+
+@proof("I-ACCOUNT", about=stepping.step, scope=SMALL, sabotage=Sabotage(leases.time_out, "_end(turn, lease)", "None"))
+def a_deadline_keeps_the_state_sound(given: Given) -> bool:
+    """When a lease runs out, and one step later still, the state is sound: all of it waits for another try."""
+    state = _any_state(given, FEW)
+    return _stays_sound(given, state, Sent(1, 0), now=Now(NOW.mono_ms + 30_000, NOW.wall_ms))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(appending.append, "BatchMeta(record.base, end - 1,", "BatchMeta(record.base, end,"),
+)
+def a_publish_and_its_sync_keep_the_state_sound(given: Given) -> bool:
+    """A batch of any size leaves the state sound, and so does its sync, when it goes out as far as credit does."""
+    state = _any_state(given)
+    batch = Publish("a", 0, 7, given.integer("count", 1, 1 << 20), given.integer("size", 0), (Ask(1, 5, 0, 1),))
+    return _stays_sound(given, state, batch, Stored(state.durable.lsn + 1))
+
+
+@proof(
+    "I-ACCOUNT", about=stepping.step, scope=SHAPE, sabotage=Sabotage(dispatch._deal, "first = end + 1", "first = end")
+)
+def a_change_of_credit_keeps_the_state_sound(given: Given) -> bool:
+    """Whatever credit a member asks for, the state is sound, and more of it is used at once."""
+    state = _any_state(given)
+    return _stays_sound(given, state, SetCredit(1, 5, 1, given.integer("wanted", 0)))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(leases._cut_below, "offset - 1", "offset"),
+)
+def a_commit_keeps_the_state_sound(given: Given) -> bool:
+    """Wherever a commit points, the state is sound after it, and the floor has not gone back."""
+    state = _any_state(given)
+    return _stays_sound(given, state, Commit(1, 5, "g", "a", 0, given.integer("to")))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(settling._move, "leases.end_all(turn, group, log)", "None"),
+)
+def a_seek_keeps_the_state_sound(given: Given) -> bool:
+    """Wherever a seek goes, back or ahead or nowhere, the state is sound after it."""
+    state = _any_state(given)
+    whence = given.choice("whence", (Whence.OFFSET, Whence.EARLIEST, Whence.LATEST))
+    return _stays_sound(given, state, Seek(1, 5, "g", "a", 0, whence, given.integer("to")))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(
+        topics.trim, "start = min(start, turn.durable.cursors", "start = max(start, turn.durable.cursors"
+    ),
+)
+def retention_keeps_the_state_sound(given: Given) -> bool:
+    """Whatever start storage proposes, the state is sound after it."""
+    state = _any_state(given)
+    return _stays_sound(given, state, TrimLog(1, given.integer("to")))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(dispatch.sent, "found.in_flight - done.count", "found.in_flight - done.count - 1"),
+)
+def what_was_sent_keeps_the_state_sound(given: Given) -> bool:
+    """When the shell says how many of the messages without a lease it has sent, the state is sound after it."""
+    state = _any_state(given)
+    ((first, last),) = next(iter(state.live.leases.values())).ranges
+    count = given.integer("count", 0)
+    given.assume(count <= state.live.subscriptions[1].in_flight - (last - first + 1))
+    return _stays_sound(given, state, Sent(1, count))
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(leases.give_back, "add_retries(turn, lease.owner, lease.log, retries)", "None"),
+)
+def a_member_that_goes_leaves_the_state_sound(given: Given) -> bool:
+    """When a member unsubscribes or its connection ends, the state is sound: what it held waits for somebody else."""
+    state = _any_state(given)
+    ways: tuple[AnyInput, ...] = (SessionClosed(1), Unsubscribe(1, 5, 1))
+    return _stays_sound(given, state, given.choice("how", ways))
+
+
+@proof(
+    "I-AWAKE",
+    about=waking.awaken,
+    scope=SHAPE,
+    sabotage=("progress[key] = Progress(cursor.floor)", "progress[key] = Progress(cursor.floor + 1)"),
+)
+def a_broker_that_starts_is_sound(given: Given) -> bool:
+    """From whatever survived a sound state is made: nothing is leased, and everything unsettled is read again."""
+    durable = _any_state(given).durable
+    state = given.call(waking.awaken, durable, Settings())
+    check_state(state)
+    return every(not state.live.leases, state.live.progress[KEY].next == durable.cursors[KEY].floor)

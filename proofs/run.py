@@ -1,0 +1,124 @@
+"""Running proofs and mutants, on as many cores as are wanted.
+
+Promises  results come in the order of the registry, whatever finished first; each proof has the process to itself
+          while it runs, so that a planted bug is seen by nobody else.
+Never     prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from dovetail.proofs.engine import Finding, Verdict, prove
+from dovetail.proofs.registry import Proof, as_test, named, proofs, prove_sabotaged
+from dovetail.proofs.sabotage import mutants, swapped
+from dovetail.proofs.symbolic import place
+
+T = TypeVar("T")
+
+
+class Row(Struct, frozen=True):
+    """A line of the table: a proof and what became of it."""
+
+    id: str
+    invariant: str
+    statement: str
+    function: str
+    scope: str
+    verdict: Verdict
+    paths: int
+    branches: tuple[int, int]
+    """Outcomes reached, and outcomes there are, at the places of the core that ask about a symbolic value."""
+    seconds: float
+    reached: dict[str, tuple[bool, bool]]
+    """For each of those places, whether it was reached with true and with false."""
+    detail: str
+    inputs: dict[str, int]
+    test: str
+    """A counterexample as a pytest case."""
+    sabotage: Verdict
+    """What the proof finds with its bug planted: a counterexample, or it shows nothing."""
+
+    @property
+    def is_good(self) -> bool:
+        """It is proved, and would not be if the function were wrong."""
+        return self.verdict is Verdict.PROVED and self.sabotage is Verdict.COUNTEREXAMPLE
+
+
+class Score(Struct, frozen=True):
+    """How many mutants of a function its proofs kill, and which live on."""
+
+    function: str
+    mutants: int
+    survivors: tuple[str, ...]
+
+
+def check(id: str) -> Row:
+    """Prove one, and see that it fails when it should."""
+    proof = named(id)
+    finding = prove(proof.claim)
+    return row(proof, finding, prove_sabotaged(proof))
+
+
+def row(proof: Proof, finding: Finding, sabotaged: Finding) -> Row:
+    """A proof and what was found, as a line of the table."""
+    return Row(
+        proof.id,
+        proof.invariant,
+        proof.statement,
+        proof.function,
+        proof.scope,
+        finding.verdict,
+        finding.paths,
+        finding.branches,
+        finding.seconds,
+        {place(site): seen for site, seen in finding.core_sites.items()},
+        finding.detail,
+        finding.inputs,
+        as_test(proof, finding),
+        sabotaged.verdict,
+    )
+
+
+def check_all(ids: Sequence[str], jobs: int) -> Iterator[Row]:
+    """The lines of the table, as they come."""
+    return _spread(check, ids, jobs)
+
+
+def proved_functions() -> dict[str, Callable[..., Any]]:
+    """Every shipped function that some proof answers for, by the name one would import it by."""
+    return {f"{each.__module__}.{each.__qualname__}": each for proof in proofs() for each in proof.covers}
+
+
+def score(name: str) -> Score:
+    """Which mutants of a function its proofs kill: any verdict but `proved` does."""
+    function = proved_functions()[name]
+    about = sorted(
+        (proof for proof in proofs() if function in proof.covers), key=lambda proof: proof.about is not function
+    )
+    survivors: list[str] = []
+    count = 0
+    for mutant in mutants(function):
+        count += 1
+        with swapped(function, mutant.code):
+            if all(prove(proof.claim).verdict is Verdict.PROVED for proof in about):
+                survivors.append(mutant.label)
+    return Score(name.removeprefix("dovetail."), count, tuple(survivors))
+
+
+def score_all(names: Sequence[str], jobs: int) -> Iterator[Score]:
+    """The scores of functions, as they come."""
+    return _spread(score, names, jobs)
+
+
+def _spread(work: Callable[[str], T], names: Sequence[str], jobs: int) -> Iterator[T]:
+    if jobs <= 1:
+        yield from map(work, names)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(work, names)

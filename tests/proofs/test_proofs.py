@@ -1,0 +1,153 @@
+"""Every proof holds, can fail, says something, and is about the code that the core runs."""
+
+import ast
+import random
+from collections.abc import Iterator
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+
+import dovetail.core
+from dovetail.core import cursor, kernels
+from dovetail.proofs.engine import Exploration, Verdict, agrees, prove
+from dovetail.proofs.registry import ALL, Proof, as_test, keeps, named, proofs, prove_sabotaged
+from dovetail.proofs.run import Row, check_all, proved_functions
+from dovetail.proofs.sabotage import mutants, reworded, swapped
+
+PROOFS = proofs()
+by_id = pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: proof.id)
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    return {row.id: row for row in check_all([proof.id for proof in PROOFS], jobs=2)}
+
+
+@by_id
+def test_it_is_proved_on_every_path(proof: Proof, rows: dict[str, Row]) -> None:
+    row = rows[proof.id]
+    assert row.verdict is Verdict.PROVED, f"{row.detail} {row.inputs}\n{row.test}"
+    assert row.paths > 0
+
+
+@by_id
+def test_its_planted_bug_gives_a_counterexample(proof: Proof, rows: dict[str, Row]) -> None:
+    assert rows[proof.id].sabotage is Verdict.COUNTEREXAMPLE
+
+
+@by_id
+def test_it_says_what_it_is_about_and_how_far_it_reaches(proof: Proof) -> None:
+    assert proof.invariant.startswith("I-")
+    assert proof.statement.endswith(".")
+    assert proof.scope == ALL or proof.scope.startswith("bounded: ")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PROOFS) >= 30
+
+
+ALWAYS_ONE_WAY = {
+    "backoff_ms": "min(cap, 1 s << doublings) never takes the cap: below six doublings it is not reached",
+}
+"""Functions with a place that no inputs reach both ways, and why that is as it should be."""
+
+
+def test_every_branch_of_a_proved_function_is_reached_both_ways_by_some_proof(rows: dict[str, Row]) -> None:
+    reached: dict[str, tuple[bool, bool]] = {}
+    for row in rows.values():
+        for place, (true, false) in row.reached.items():
+            before = reached.get(place, (False, False))
+            reached[place] = before[0] or true, before[1] or false
+    names = {function.__code__.co_qualname for function in proved_functions().values()}
+    one_way = {place for place, seen in reached.items() if not all(seen)}
+    assert {place for place in one_way if place.split(" in ")[1] in names - ALWAYS_ONE_WAY.keys()} == set()
+
+
+@by_id
+def test_symbolic_paths_give_what_plain_numbers_give(proof: Proof) -> None:
+    dice = random.Random(proof.id)
+    exploration = Exploration()
+    for number, _ in enumerate(exploration.paths(proof.claim)):
+        wishes = {name: dice.choice((dice.randint(-9, 9), dice.randint(0, 999))) for name in exploration.inputs}
+        assert agrees(proof.claim, *exploration.witness(wishes)), wishes
+        if number == 8:
+            break
+
+
+def _references(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+@pytest.fixture(scope="module")
+def called() -> dict[str, list[str]]:
+    """Which names each function or class body of the core and the runtime mentions, by where it is."""
+    root = Path(dovetail.core.__file__).resolve().parent.parent
+    found = {}
+    for path in [*root.glob("core/*.py"), *root.glob("runtime/**/*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            found[f"{path.stem}.{getattr(node, 'name', node.lineno)}"] = list(_references(node))
+    return found
+
+
+@pytest.mark.parametrize("name", proved_functions())
+def test_what_is_proved_is_what_the_core_calls(name: str, called: dict[str, list[str]]) -> None:
+    function = proved_functions()[name]
+    found = attrgetter(function.__qualname__)(import_module(function.__module__))
+    assert found is function, "the proof is about another function than the module's own"
+    home = f"{function.__module__.split('.')[-1]}.{function.__qualname__.split('.')[0]}"
+    mentions = [where for where, names in called.items() if function.__name__ in names and where != home]
+    same_class = "." in function.__qualname__ and function.__name__ in called[home]
+    assert mentions or same_class, f"nothing in core or runtime mentions {name}: prove what is used"
+
+
+def test_a_broken_kernel_gives_a_counterexample_that_is_a_failing_test() -> None:
+    proof = named("the-floor-passes-an-island-that-touches-it")
+    with swapped(cursor.next_floor, reworded(cursor.next_floor, "first <= floor", "first < floor")):
+        finding = prove(proof.claim)
+        text = as_test(proof, finding)
+        space: dict[str, object] = {}
+        exec(text, space)
+        test = space["test_the_floor_passes_an_island_that_touches_it"]
+        assert callable(test)
+        with pytest.raises(AssertionError):
+            test()
+    test()
+    assert finding.inputs["first"] == finding.inputs["floor"]
+    assert 'keeps("the-floor-passes-an-island-that-touches-it", floor=' in text
+
+
+def test_a_planted_bug_is_gone_afterwards() -> None:
+    proof = named("only-the-first-retry-is-immediate")
+    assert prove_sabotaged(proof).verdict is Verdict.COUNTEREXAMPLE
+    assert prove(proof.claim).verdict is Verdict.PROVED
+    assert keeps("only-the-first-retry-is-immediate", failures=2, salt=7)
+
+
+def test_a_planted_bug_must_be_in_the_source_once() -> None:
+    with pytest.raises(ValueError, match="must be there once"):
+        reworded(kernels.share, "members", "member")
+
+
+def test_mutants_are_comparisons_and_numbers_one_off() -> None:
+    labels = [mutant.label for mutant in mutants(kernels.share)]
+    assert "share: place < available % members → place <= available % members" in labels
+    assert "share: 1 → 2" in labels
+    assert len(labels) == 7
+
+
+def test_the_kernels_mutants_are_killed_by_proofs_alone() -> None:
+    covering = [proof for proof in PROOFS if kernels.retry_length in proof.covers]
+    for mutant in mutants(kernels.retry_length):
+        with swapped(kernels.retry_length, mutant.code):
+            assert any(prove(proof.claim).verdict is not Verdict.PROVED for proof in covering), mutant.label
+
+
+def test_an_unknown_proof_is_refused_with_where_to_look() -> None:
+    with pytest.raises(KeyError, match="dovetail prove"):
+        named("no-such-proof")
