@@ -12,8 +12,9 @@ from immutables import Map
 from dovetail.core import delay
 from dovetail.core.ids import ordered
 from dovetail.core.names import Trie, is_hidden
+from dovetail.core.records import ReplayState
 from dovetail.core.state import Durable, Line, Live, Progress, Settings, State, Tail
-from dovetail.core.timers import GROUP_EXPIRY, Wheel, put
+from dovetail.core.timers import GROUP_EXPIRY, REPLAY, Wheel, put
 
 
 def awaken(durable: Durable, settings: Settings) -> State:
@@ -40,6 +41,10 @@ def awaken(durable: Durable, settings: Settings) -> State:
                 alarms = put(alarms, at_ms, alarm)
     for number, group in ordered(durable.groups):
         alarms = put(alarms, group.changed_ms + settings.group_expiry_ms, (GROUP_EXPIRY, number, 0))
+    jobs = Wheel()
+    for number, replay in ordered(durable.replays):
+        if replay.state == ReplayState.RUNNING:
+            jobs = put(jobs, 0, (REPLAY, number, 0))
     live = Live(
         topic_trie=topic_trie,
         group_trie=group_trie,
@@ -47,6 +52,7 @@ def awaken(durable: Durable, settings: Settings) -> State:
         readers=Map(readers),
         progress=Map(progress),
         alarms=alarms,
+        timers=jobs,
         unsynced=line,
         unwritten=line,
         stored_lsn=durable.lsn,

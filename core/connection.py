@@ -27,6 +27,7 @@ from dovetail.core.effects import (
     Fetched,
     Joined,
     Refused,
+    ReplayBegun,
     Revoke,
     Settlement,
     Sought,
@@ -345,6 +346,8 @@ class Connection:
                 payload = wire.SubscribeAnswer(str(answer.subscription)).encode()
             case Joined():
                 payload = wire.GenerationAnswer(answer.generation).encode()
+            case ReplayBegun():
+                payload = wire.PlainAnswer().encode()
             case Sought():
                 payload = wire.SeekAnswer(answer.offset).encode()
             case Topics():

@@ -71,6 +71,12 @@ class Fetched(Struct, frozen=True, gc=False, tag=True):
     end: int
 
 
+class ReplayBegun(Struct, frozen=True, gc=False, tag=True):
+    """The job's number."""
+
+    replay: int
+
+
 class Sought(Struct, frozen=True, gc=False, tag=True):
     """A group's place is now at `offset`."""
 
@@ -85,7 +91,7 @@ class Refused(Struct, frozen=True, gc=False, tag=True):
     retry_after_ms: int = 0
 
 
-Answer = Done | Appended | Subscribed | Joined | Settlement | Topics | Fetched | Sought | Refused
+Answer = Done | Appended | Subscribed | Joined | Settlement | Topics | Fetched | Sought | ReplayBegun | Refused
 
 
 class Reply(Effect, frozen=True):

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dovetail.core import cursor as cursors
-from dovetail.core import producers
+from dovetail.core import intervals, producers, stories
 from dovetail.core.cursor import Cursor
 from dovetail.core.ids import check, ordered
 from dovetail.core.kernels import clamp_wall
@@ -25,6 +25,7 @@ from dovetail.core.records import (
     BrokerStarted,
     CursorOpened,
     DeadLettered,
+    DeadRemoved,
     Expired,
     FloorReset,
     GroupConfigured,
@@ -37,12 +38,20 @@ from dovetail.core.records import (
     PatternAdded,
     PatternRemoved,
     Rebalanced,
+    ReplayChanged,
+    Replayed,
+    ReplayStarted,
+    ReplayState,
     Settled,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
-from dovetail.core.state import Durable, Group, Log, MovedBatches, Topic
+from dovetail.core.state import Durable, Group, Log, MovedBatches, Replay, Topic
+from dovetail.core.stories import Attempt, Stories
+
+REPLAYS_KEPT = 100
+"""Jobs that are over and can still be looked at."""
 
 
 def evolve(durable: Durable, record: AnyRecord) -> Durable:
@@ -63,6 +72,7 @@ def evolve(durable: Durable, record: AnyRecord) -> Durable:
             return _with_cursor(durable, record.group, record.log, Cursor(record.floor))
         case FloorReset():
             found = durable.cursors[record.group, record.log]
+            durable = _with_stories(durable, (record.group, record.log), ())
             return _with_cursor(durable, record.group, record.log, cursors.reset(found, record.floor))
         case MemberJoined() | MemberLeft():
             return _generation(durable, record)
@@ -94,6 +104,10 @@ def evolve(durable: Durable, record: AnyRecord) -> Durable:
             return _log_trimmed(durable, record)
         case Moved():
             return _moved(durable, record)
+        case ReplayStarted() | Replayed() | ReplayChanged():
+            return _replay(durable, record)
+        case DeadRemoved():
+            return _removed(durable, record.log, record.first, record.last)
         case BrokerStarted():
             return _broker_started(durable, record)
         case _:
@@ -128,23 +142,67 @@ def _settled(durable: Durable, record: Settled) -> Durable:
     after = cursors.settle(before, record.first, record.last)
     check(after.floor >= before.floor, "I-FLOOR", before, after)
     count = after.settled_count + record.last - record.first + 1
+    durable = _forget_stories(durable, key, record.first, record.last)
     return replace(durable, cursors=durable.cursors.set(key, replace(after, settled_count=count)))
+
+
+def _forget_stories(durable: Durable, key: tuple[int, int], first: int, last: int) -> Durable:
+    told = durable.stories.get(key)
+    return durable if told is None else _with_stories(durable, key, stories.forget(told, first, last))
 
 
 def _attempt_failed(durable: Durable, record: AttemptFailed) -> Durable:
     found = durable.cursors[record.group, record.log]
     failed = cursors.fail(found, record.first, record.last, record.attempt)
+    told = Attempt(record.member, record.delivered_ms, record.ended_ms, record.reason, record.error)
+    key = (record.group, record.log)
+    after = durable.stories.get(key, ())
+    for first, last in cursors.unsettled(found, record.first, record.last):
+        after = stories.tell(after, first, last, told)
+    durable = _with_stories(durable, key, after)
     return _with_cursor(durable, record.group, record.log, failed)
+
+
+def _with_stories(durable: Durable, key: tuple[int, int], after: Stories) -> Durable:
+    if after:
+        return replace(durable, stories=durable.stories.set(key, after))
+    return replace(durable, stories=durable.stories.delete(key)) if key in durable.stories else durable
+
+
+def _replay(durable: Durable, record: ReplayStarted | Replayed | ReplayChanged) -> Durable:
+    if isinstance(record, ReplayStarted):
+        limits = (record.rate, record.pause_lag, record.pause_deaths, record.dead_end, record.at_ms)
+        job = Replay(record.replay, record.log, record.items, *limits)
+        kept = durable.replays.set(job.id, job)
+        over = [number for number, each in ordered(kept) if each.state > ReplayState.PAUSED]
+        for number in over[:-REPLAYS_KEPT]:
+            kept = kept.delete(number)
+        return replace(durable, replays=kept, next_replay=job.id + 1)
+    job = durable.replays[record.replay]
+    if isinstance(record, Replayed):
+        check(job.items[job.done][0] == record.offset, "I-REPLAY", job, record)
+        job = replace(job, done=job.done + 1)
+        durable = _removed(durable, record.log, record.offset, record.offset)
+    else:
+        job = replace(job, state=record.state, reason=record.reason)
+    return replace(durable, replays=durable.replays.set(job.id, job))
+
+
+def _removed(durable: Durable, log: int, first: int, last: int) -> Durable:
+    gone = intervals.add(durable.removed.get(log, ()), first, last)
+    return replace(durable, removed=durable.removed.set(log, gone))
 
 
 def _expired(durable: Durable, record: Expired) -> Durable:
     settled = cursors.settle(durable.cursors[record.group, record.log], record.first, record.last)
     count = settled.expired_count + record.last - record.first + 1
+    durable = _forget_stories(durable, (record.group, record.log), record.first, record.last)
     return _with_cursor(durable, record.group, record.log, replace(settled, expired_count=count))
 
 
 def _dead_lettered(durable: Durable, record: DeadLettered) -> Durable:
     settled = cursors.settle(durable.cursors[record.group, record.log], record.offset, record.offset)
+    durable = _forget_stories(durable, (record.group, record.log), record.offset, record.offset)
     return _with_cursor(durable, record.group, record.log, replace(settled, dead_count=settled.dead_count + 1))
 
 
@@ -206,6 +264,7 @@ def _group_deleted(durable: Durable, record: GroupDeleted) -> Durable:
     for key, _ in ordered(durable.cursors):
         if key[0] == record.group:
             del cursors_left[key]
+            durable = _with_stories(durable, key, ())
     return replace(
         durable,
         groups=durable.groups.delete(record.group),
@@ -251,10 +310,13 @@ def _topic_deleted(durable: Durable, record: TopicDeleted) -> Durable:
     ends = tuple(durable.logs[number].end for number in numbers)
     for number in numbers:
         del logs[number]
+        if number in durable.removed:
+            durable = replace(durable, removed=durable.removed.delete(number))
     cursors_left = durable.cursors.mutate()
     for group, _ in ordered(durable.groups):
         for number in numbers:
             cursors_left.pop((group, number), None)
+            durable = _with_stories(durable, (group, number), ())
     if is_hidden(topic.name):
         durable = replace(durable, moved=durable.moved.delete(topic.first_log))
     else:
@@ -271,4 +333,7 @@ def _topic_deleted(durable: Durable, record: TopicDeleted) -> Durable:
 def _log_trimmed(durable: Durable, record: LogTrimmed) -> Durable:
     log = durable.logs[record.log]
     check(log.start <= record.start <= log.end, "I-RETAIN", log, record)
+    if record.log in durable.removed:
+        rest = intervals.remove(durable.removed[record.log], 0, record.start - 1)
+        durable = replace(durable, removed=durable.removed.set(record.log, rest))
     return replace(durable, logs=durable.logs.set(record.log, replace(log, start=record.start)))

@@ -60,15 +60,15 @@ def _checked(turn: Turn, topic: Topic) -> Flow:
     elapsed_ms = turn.mono_ms - before.checked_ms
     if elapsed_ms < CHECK_MS and before.checked_ms:
         return before
-    lag, settled, age_ms = _lag(turn, topic)
+    behind, settled, age_ms = _lag(turn, topic)
     config = topic.config
-    load = max(kernels.percent(lag, config.lag_critical), kernels.percent(age_ms, config.lag_critical_ms))
-    level = kernels.flow_level(before.level, load, kernels.percent(lag, config.lag_warning))
+    load = max(kernels.percent(behind, config.lag_critical), kernels.percent(age_ms, config.lag_critical_ms))
+    level = kernels.flow_level(before.level, load, kernels.percent(behind, config.lag_warning))
     drain = before.drain
     if before.checked_ms:
         drain = kernels.smoothed_rate(before.drain, settled - before.settled, elapsed_ms)
     tokens = kernels.refill(before.tokens, drain, elapsed_ms)
-    flow = Flow(level, turn.mono_ms, lag, load, settled, drain, tokens)
+    flow = Flow(level, turn.mono_ms, behind, load, settled, drain, tokens)
     turn.flows[topic.id] = flow
     return flow
 
@@ -94,6 +94,11 @@ def _lag(turn: Turn, topic: Topic) -> tuple[int, int, int]:
         return 0, 0, 0
     slowest = max(sorted(lag_by_group), key=lag_by_group.__getitem__)
     return lag_by_group[slowest], settled_by_group[slowest], age_ms
+
+
+def lag(turn: Turn, topic: Topic) -> int:
+    """How many messages the group that is furthest behind has not settled."""
+    return _lag(turn, topic)[0]
 
 
 def arrived_ms(marks: tuple[tuple[int, int], ...], offset: int, default_ms: int) -> int:

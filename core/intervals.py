@@ -7,6 +7,7 @@ Never     changes its argument: an interval set is a tuple of pairs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from typing import TypeVar
 
 Range = tuple[int, int]
 Intervals = tuple[Range, ...]
@@ -89,9 +90,12 @@ def assign(runs: Runs, first: int, last: int, value: int) -> Runs:
     return (*before, (first, last, value), *after)
 
 
-def clip(runs: Runs, first: int, last: int) -> Runs:
+V = TypeVar("V")
+
+
+def clip(runs: tuple[tuple[int, int, V], ...], first: int, last: int) -> tuple[tuple[int, int, V], ...]:
     """The run-length map without anything in `first..last`."""
-    kept: list[tuple[int, int, int]] = []
+    kept: list[tuple[int, int, V]] = []
     for start, end, value in runs:
         if end < first or start > last:
             kept.append((start, end, value))

@@ -8,14 +8,16 @@ Never     looks at who asked: whether a settle is allowed was decided before.
 
 from __future__ import annotations
 
+from msgspec import json
 from msgspec.structs import replace
 
-from dovetail.core import intervals, kernels, names, timers
+from dovetail.core import intervals, kernels, names, stories, timers
 from dovetail.core.codes import Outcome
 from dovetail.core.effects import Copy, Deliver, LeaseEnded
 from dovetail.core.ids import check
 from dovetail.core.records import FailReason
 from dovetail.core.state import Dying, Lease, Progress, Retry, Subscription
+from dovetail.core.stories import Attempt, Stories
 from dovetail.core.turn import Turn
 
 
@@ -147,9 +149,26 @@ def time_out(turn: Turn, lease_id: int) -> None:
 def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms: int, error: str) -> Outcome:
     """An attempt of `first..last` ended without success; says what becomes of it."""
     attempts_max = turn.topic_of(lease.log).config.max_retries + 1
-    turn.fail(lease.owner, lease.log, first, last, lease.attempt, reason)
-    if lease.attempt >= attempts_max:
-        return die(turn, lease.owner, lease.log, first, last, lease.attempt, reason, error)
+    turn.fail(lease.owner, lease.log, first, last, lease.attempt, _told(turn, lease, reason, error))
+    outcome = Outcome.REQUEUED
+    told = turn.durable.stories.get((lease.owner, lease.log), ())
+    for left, right, story in stories.pieces(told, first, last):
+        rule = stories.poison_rule(story, turn.topic_of(lease.log).config, turn.wall_ms)
+        if rule:
+            outcome = die(turn, lease.owner, lease.log, left, right, lease.attempt, FailReason.POISON, rule)
+        elif lease.attempt >= attempts_max:
+            outcome = die(turn, lease.owner, lease.log, left, right, lease.attempt, reason, error)
+        else:
+            _try_again(turn, lease, left, right, delay_ms, attempts_max)
+    return outcome
+
+
+def _told(turn: Turn, lease: Lease, reason: int, error: str) -> Attempt:
+    delivered_ms = turn.wall_ms - (turn.mono_ms - lease.granted_ms)
+    return Attempt(lease.member, delivered_ms, turn.wall_ms, reason, error[: stories.ERROR_CHARS_MAX])
+
+
+def _try_again(turn: Turn, lease: Lease, first: int, last: int, delay_ms: int, attempts_max: int) -> None:
     length = kernels.retry_length(last - first + 1, lease.attempt, attempts_max)
     retries = []
     for start in range(first, last + 1, length):
@@ -158,13 +177,12 @@ def fail(turn: Turn, lease: Lease, first: int, last: int, reason: int, delay_ms:
         end = min(last, start + length - 1)
         retries.append(Retry(turn.mono_ms + wait_ms, start, end, lease.member, lease.expires_at_ms))
     add_retries(turn, lease.owner, lease.log, retries)
-    return Outcome.REQUEUED
 
 
 def reject(turn: Turn, lease: Lease, first: int, last: int, reason: int, error: str) -> Outcome:
     """No further try is wanted: to the dead letters at once, remembered durably until the copy is made."""
     attempts_max = turn.topic_of(lease.log).config.max_retries + 1
-    turn.fail(lease.owner, lease.log, first, last, max(lease.attempt, attempts_max), reason)
+    turn.fail(lease.owner, lease.log, first, last, max(lease.attempt, attempts_max), _told(turn, lease, reason, error))
     return die(turn, lease.owner, lease.log, first, last, lease.attempt, reason, error)
 
 
@@ -194,6 +212,8 @@ def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int
         turn.expire(owner, log_id, first, last)
         return Outcome.DROPPED
     group = turn.durable.groups[owner].name if owner > 0 else ""
+    told = turn.durable.stories.get((owner, log_id), ())
+    removed_at_ms = turn.wall_ms + turn.settings.dead_letter_retention_ms
     lane = log.lane if topic.lanes else -1
     for offset in range(first, last + 1):
         headers = (
@@ -206,12 +226,20 @@ def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int
             ("dovetail-reason", FailReason(reason).name.lower()),
             ("dovetail-error", error[:1000]),
             ("dovetail-died-ms", str(turn.wall_ms)),
+            ("dovetail-remove-at-ms", str(removed_at_ms)),
+            ("dovetail-history", _history(told, offset)),
         )
         ticket = turn.next_ticket
         turn.next_ticket += 1
         turn.dying[ticket] = Dying(owner, log_id, offset, reason, attempt, turn.progress[owner, log_id].era)
         turn.effects.append(Copy(ticket, log_id, offset, headers))
     return Outcome.DEAD_LETTERED
+
+
+def _history(told: Stories, offset: int) -> str:
+    """What was tried with a message, as JSON."""
+    ((_, _, story),) = stories.pieces(told, offset, offset)
+    return json.encode(story).decode()
 
 
 def without_retry(progress: Progress, retry: Retry) -> Progress:

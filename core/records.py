@@ -46,6 +46,11 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     lag_warning: int = 100_000
     lag_critical: int = 0
     lag_critical_ms: int = 0
+    poison_members: int = 2
+    """So many members that call a message poison send it to the dead letters at once."""
+    poison_timeouts: int = 0
+    poison_failures: int = 0
+    poison_window_ms: int = 0
 
 
 class EntryFlag(IntFlag):
@@ -176,6 +181,10 @@ class AttemptFailed(Record, frozen=True, tag=15):
     last: int
     attempt: int
     reason: int
+    member: str = ""
+    delivered_ms: int = 0
+    ended_ms: int = 0
+    error: str = ""
 
 
 class DeadLettered(Record, frozen=True, tag=16):
@@ -231,6 +240,48 @@ class Moved(Record, frozen=True, tag=30):
     count: int
 
 
+class ReplayState(IntEnum):
+    """How a replay of dead letters stands."""
+
+    RUNNING = 0
+    PAUSED = 1
+    DONE = 2
+    ABORTED = 3
+
+
+class ReplayStarted(Record, frozen=True, tag=31):
+    replay: int
+    log: int
+    items: tuple[tuple[int, str, int], ...]
+    rate: int
+    pause_lag: int
+    pause_deaths: int
+    dead_end: int
+    at_ms: int
+
+
+class Replayed(Record, frozen=True, tag=32):
+    """The job's next entry was appended where it goes, in the same frame, and leaves the dead letters."""
+
+    replay: int
+    log: int
+    offset: int
+
+
+class ReplayChanged(Record, frozen=True, tag=33):
+    replay: int
+    state: int
+    reason: str
+
+
+class DeadRemoved(Record, frozen=True, tag=34):
+    """Dead letters that an operator purged."""
+
+    log: int
+    first: int
+    last: int
+
+
 AnyRecord = (
     BrokerStarted
     | TopicCreated
@@ -253,6 +304,10 @@ AnyRecord = (
     | Rebalanced
     | GroupConfigured
     | Moved
+    | ReplayStarted
+    | Replayed
+    | ReplayChanged
+    | DeadRemoved
 )
 
 LAZY = (Settled, AttemptFailed, Expired)

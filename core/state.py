@@ -15,6 +15,7 @@ from dovetail.core.effects import Reply
 from dovetail.core.intervals import Intervals
 from dovetail.core.names import Trie
 from dovetail.core.records import TopicConfig
+from dovetail.core.stories import Stories
 from dovetail.core.timers import Wheel
 
 TAIL_BATCHES_MAX = 128
@@ -87,6 +88,22 @@ class MovedBatches(Struct, frozen=True, gc=False):
     messages: int = 0
 
 
+class Replay(Struct, frozen=True, gc=False):
+    """A job that replays dead letters: `items[done:]` are still to come."""
+
+    id: int
+    log: int
+    items: tuple[tuple[int, str, int], ...]
+    rate: int
+    pause_lag: int
+    pause_deaths: int
+    dead_end: int
+    started_ms: int
+    done: int = 0
+    state: int = 0
+    reason: str = ""
+
+
 class Durable(Struct, frozen=True, gc=False):
     """What survives a crash."""
 
@@ -111,6 +128,12 @@ class Durable(Struct, frozen=True, gc=False):
     oldest_touch: int = 1
     moved: Map[int, MovedBatches] = Map()
     """Delay log to what of it has moved."""
+    stories: Map[tuple[int, int], Stories] = Map()
+    """(group, log) to how attempts at unsettled messages failed."""
+    replays: Map[int, Replay] = Map()
+    next_replay: int = 1
+    removed: Map[int, Intervals] = Map()
+    """Log of dead letters to the offsets that were replayed or purged."""
 
 
 class BatchMeta(Struct, frozen=True, gc=False):
@@ -237,6 +260,13 @@ class Dying(Struct, frozen=True, gc=False):
     era: int
 
 
+class Replaying(Struct, frozen=True, gc=False):
+    """An entry of a job whose copy was asked for: the place in its plan."""
+
+    replay: int
+    place: int
+
+
 class Moving(Struct, frozen=True, gc=False):
     """A delayed batch that is due: the shell was asked for it."""
 
@@ -333,6 +363,9 @@ class Live(Struct, frozen=True, gc=False):
     polls: Map[int, tuple[Poll, ...]] = Map()
     """Log id to who waits for its next message."""
     seeking: Map[int, Seeking] = Map()
+    replaying: Map[int, Replaying] = Map()
+    replay_asked: Map[int, int] = Map()
+    """Job to the place in its plan up to which copies were asked for."""
     near: Map[int, None] = Map()
     """Delay logs whose hour is near: what waits in them has its alarm."""
     moving: Map[int, Moving] = Map()

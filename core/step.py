@@ -52,6 +52,7 @@ from dovetail.core.inputs import (
     Publish,
     RebalanceGroup,
     Release,
+    RemoveDead,
     RemoveMember,
     Seek,
     Seen,
@@ -196,6 +197,9 @@ Request = (
     | CreateTopic
     | ConfigureTopic
     | DeleteTopic
+    | StartReplay
+    | ChangeReplay
+    | RemoveDead
 )
 
 

@@ -29,6 +29,14 @@ def find(turn: Turn, text: str) -> Topic | None:
     return None if found is None else turn.durable.topics[found]
 
 
+def check_name(text: str) -> None:
+    """Raise `Refusal` for what can't be a topic's name."""
+    try:
+        names.topic_name(text)
+    except BadName as error:
+        raise Refusal(Status.INVALID, str(error)) from None
+
+
 def find_or_create(turn: Turn, text: str) -> Topic:
     """The topic called `text`, made now if topics are made on first use; raises `Refusal`."""
     found = find(turn, text)

@@ -19,6 +19,7 @@ from dovetail.core.ids import Now
 from dovetail.core.kernels import clamp_wall
 from dovetail.core.records import AnyRecord, AttemptFailed, Expired, Settled
 from dovetail.core.state import Line, Live, Progress, Queue, Settings, State, Subscription, Topic, Waiting
+from dovetail.core.stories import Attempt
 from dovetail.core.timers import Timer
 
 
@@ -60,6 +61,8 @@ class Turn:
         "read_only",
         "readers",
         "records",
+        "replay_asked",
+        "replaying",
         "replies",
         "replies_written",
         "rosters",
@@ -109,6 +112,8 @@ class Turn:
         self.read_only = live.read_only
         self.held_replies: list[tuple[int, Reply]] = []
         self.near = live.near.mutate()
+        self.replaying = live.replaying.mutate()
+        self.replay_asked = live.replay_asked.mutate()
         self.moving = live.moving.mutate()
         self.moving_by_place = live.moving_by_place.mutate()
         self.lane_turns = live.lane_turns.mutate()
@@ -197,10 +202,23 @@ class Turn:
         else:
             self.ephemeral[owner, log] = cursors.settle(self.ephemeral[owner, log], first, last)
 
-    def fail(self, owner: int, log: int, first: int, last: int, attempt: int, reason: int) -> None:
-        """Attempt number `attempt` of `first..last` ended without success."""
+    def fail(self, owner: int, log: int, first: int, last: int, attempt: int, told: Attempt) -> None:
+        """Attempt number `attempt` of `first..last` ended without success, as `told`."""
         if owner > 0:
-            self.emit(AttemptFailed(owner, log, first, last, attempt, reason))
+            self.emit(
+                AttemptFailed(
+                    owner,
+                    log,
+                    first,
+                    last,
+                    attempt,
+                    told.reason,
+                    told.member,
+                    told.delivered_ms,
+                    told.ended_ms,
+                    told.error,
+                )
+            )
         else:
             self.ephemeral[owner, log] = cursors.fail(self.ephemeral[owner, log], first, last, attempt)
 
@@ -265,6 +283,8 @@ class Turn:
             polls=self.polls.finish(),
             seeking=self.seeking.finish(),
             near=self.near.finish(),
+            replaying=self.replaying.finish(),
+            replay_asked=self.replay_asked.finish(),
             moving=self.moving.finish(),
             moving_by_place=self.moving_by_place.finish(),
             lane_turns=self.lane_turns.finish(),
