@@ -51,7 +51,7 @@ def _release(turn: Turn, line: Line, lsn: int) -> Line:
             for log, end in found.ends:
                 _show(turn, log, end)
             turn.effects.extend(found.replies)
-            for not_before_ms, reply in found.held:
+            for not_before_ms, reply in found.later:
                 flow.hold_back(turn, not_before_ms, reply)
     return Line(waiting.finish(), max(line.first, lsn + 1))
 

@@ -200,6 +200,24 @@ class Lease(Struct, frozen=True, gc=False):
     generation: int = 0
 
 
+class Sample(Struct, frozen=True, gc=False):
+    """One outcome of a member: when it came, how long it took, how long its lease allowed, whether it was a failure."""
+
+    at_ms: int
+    took_ms: int
+    allowed_ms: int
+    failed: bool
+
+
+class Conduct(Struct, frozen=True, gc=False):
+    """A member's latest outcomes, oldest first, and their sums."""
+
+    samples: tuple[Sample, ...] = ()
+    failures: int = 0
+    took_ms: int = 0
+    allowed_ms: int = 0
+
+
 class Tenure(Struct, frozen=True, gc=False):
     """A member of a partitioned group has a slot since generation `since`; asked back, it answers until then."""
 
@@ -301,7 +319,7 @@ class Waiting(Struct, frozen=True, gc=False):
 
     ends: tuple[tuple[int, int], ...]
     replies: tuple[Reply, ...]
-    held: tuple[tuple[int, Reply], ...] = ()
+    later: tuple[tuple[int, Reply], ...] = ()
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -353,6 +371,8 @@ class Live(Struct, frozen=True, gc=False):
     """Partitioned group to who has which slot."""
     gatherings: Map[int, Gathering] = Map()
     """Partitioned groups whose plan is about to be made anew."""
+    conduct: Map[tuple[int, int], Conduct] = Map()
+    """(group, session) to how that member does."""
     progress: Map[tuple[int, int], Progress] = Map()
     ephemeral: Map[tuple[int, int], Cursor] = Map()
     leases: Map[int, Lease] = Map()
