@@ -15,11 +15,11 @@ Start = Callable[..., House]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a broker with the settings a test needs; ended with the test."""
+    """Starts a broker with the settings a test needs, on the data of another that has ended or on its own."""
     houses: list[House] = []
 
-    def begin(**options: Any) -> House:
-        house = House(str(tmp_path / str(len(houses))), **options)
+    def begin(data: str = "", **options: Any) -> House:
+        house = House(data or str(tmp_path / str(len(houses))), **options)
         houses.append(house)
         return house
 

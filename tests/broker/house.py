@@ -1,4 +1,4 @@
-"""Brokers for the tests: one on a thread of its own, one as a process that can be killed.
+"""A broker for the tests, on a thread and loop of its own.
 
 Promises  what runs is what ships, on real sockets and a real disk; every broker started here is ended here.
 Never     looks into a broker, but for the leak tests, which count what it holds.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 from dovetail.core.node import NodeOptions
@@ -45,6 +45,7 @@ class House:
             connections_max=connections_max,
             drain_ms=200,
         )
+        self.data = data
         self._clients: list[Raw] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker", daemon=True)
@@ -67,12 +68,20 @@ class House:
 
         return asyncio.run_coroutine_threadsafe(inside(), self._loop).result(PATIENCE_S)
 
+    def kill(self) -> None:
+        """End as a crash would; the clients see it."""
+        self._end(self.server.kill())
+
     def stop(self) -> None:
         """Stop as an operator would; the clients go first."""
-        for client in self._clients:
-            client.close()
+        if self._loop.is_closed():
+            return
+        close_all(self._clients)
         assert not self.server.failure.done(), self.server.failure.result()
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(PATIENCE_S)
+        self._end(self.server.stop())
+
+    def _end(self, how: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(how, self._loop).result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()
