@@ -72,16 +72,15 @@ def core(
     json: Json = False,
 ) -> None:
     """The core, the codecs, the parts joined without I/O, and the storage engine, each beside a baseline."""
-    import tempfile
-
-    from dovetail.runtime.bench import micro, tables
-    from dovetail.runtime.storage.bench import durable_appends
+    from dovetail.runtime.bench import micro, storage, tables
+    from dovetail.runtime.bench.processes import BenchFailed
 
     parts = micro.run(0.02 if quick else 0.3)
-    with tempfile.TemporaryDirectory(prefix="dovetail-bench-", dir=data) as scratch:
-        commits = 5 if quick else 300
-        storage = [figure for count in (1, 12, 100) for figure in durable_appends(scratch, count, commits)]
+    try:
+        lines = storage.run(data, quick=quick)
+    except (BenchFailed, OSError) as error:
+        fail(str(error))
     if json:
-        print_json({"parts": parts, "storage": storage})
+        print_json({"parts": parts, "storage": lines})
     else:
-        typer.echo(tables.parts(parts, storage))
+        typer.echo(tables.parts(parts, lines))

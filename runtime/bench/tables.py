@@ -12,7 +12,6 @@ from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
 from dovetail.runtime.bench.loads import Figures
 from dovetail.runtime.bench.micro import Timed
 from dovetail.runtime.bench.run import FlowResult, Profiled, PublishResult, Results
-from dovetail.runtime.storage.bench import Figure
 
 TOP = 30
 """Functions of a profile that are printed."""
@@ -122,7 +121,7 @@ def _costs(share: float, per_message_us: float) -> tuple[str, str]:
     return f"{share:.1%}", f"{share * per_message_us:.3f}"
 
 
-def parts(results: Sequence[Timed], storage: Sequence[Figure]) -> str:
+def parts(results: Sequence[Timed], storage: Sequence[str]) -> str:
     """The parts of the broker, each beside its baseline, then what the storage engine says of itself."""
     head = "what|messages|ns each|messages/s|baseline|ns|times the baseline"
     rows = [
@@ -137,7 +136,7 @@ def parts(results: Sequence[Timed], storage: Sequence[Figure]) -> str:
         ]
         for each in results
     ]
-    return "\n".join([table(head.split("|"), rows), *([""] if storage else []), *map(str, storage)])
+    return "\n".join([table(head.split("|"), rows), *([""] if storage else []), *storage])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
