@@ -9,13 +9,17 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import messages, serve, topic
+from dovetail.cli import bench, log, messages, prove, serve, topic, torture
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
 app.command("publish")(messages.publish)
 app.command("consume")(messages.consume)
 app.add_typer(topic.app, name="topic")
+app.add_typer(log.app, name="log")
+app.add_typer(bench.app, name="bench")
+app.command("torture")(torture.torture)
+app.command("prove")(prove.prove)
 
 
 def _print_version(wanted: bool) -> None:
