@@ -132,7 +132,7 @@ class Metrics:
             yield from _metric(name, "counter", text, values)
 
     def _group_lines(self, state: State) -> Iterator[str]:
-        names = {number: f'{{group="{group.name}"}}' for number, group in ordered(state.durable.groups)}
+        names = {number: f'{{group="{_escaped(group.name)}"}}' for number, group in ordered(state.durable.groups)}
         lag: Counter[int] = Counter()
         for (number, log), cursor in ordered(state.durable.cursors):
             lag[number] += state.durable.logs[log].end - cursor.floor - total(cursor.islands)
@@ -146,6 +146,11 @@ class Metrics:
         ):
             values = [(names[number], count) for number, count in sorted(counter.items()) if number in names]
             yield from _metric(name, "counter", text, values)
+
+
+def _escaped(text: str) -> str:
+    """A label's value as Prometheus reads it."""
+    return text.replace("\\", r"\\").replace('"', r"\"")
 
 
 def _metric(name: str, kind: str, text: str, values: list[tuple[str, int]]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Kind, Task, run
 from dovetail.runtime.storage.findings import Corrupted, Progress, Unusable
+from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import Opened, Store, open_store
@@ -80,6 +81,7 @@ class Server:
         self._journal_lane = ThreadPoolExecutor(1, "journal")
         self._log_lane = ThreadPoolExecutor(1, "logs")
         self._checkpointer = Checkpointer(store, self.node, config.checkpoint_ms, clock())
+        self._housekeeper = Housekeeper(store, self.node, config.space, clock())
         self._listener: asyncio.Server | None = None
         self._http: Any = None
         self._protocols: dict[int, _Protocol] = {}
@@ -203,8 +205,9 @@ class Server:
         try:
             self.node.tick(now)
             more = self._checkpointer.advance(now)
-        except Bug as error:
-            self._fail(f"an invariant is broken, nothing more is written: {error}", Exit.BUG)
+            self._housekeeper.advance(now)
+        except Exception as error:
+            self._bug(error)
             return
         self._flush()
         self._start_commit(now)
@@ -256,7 +259,11 @@ class Server:
                 self._disk_failed(error)
                 return
             self.metrics.disk(lane is self._journal_lane, self._loop.time() - started)
-            then(future.result())
+            try:
+                then(future.result())
+            except Exception as error:
+                self._bug(error)
+                return
             self._wake()
 
         future.add_done_callback(done)
@@ -265,6 +272,12 @@ class Server:
         text = str(error) if isinstance(error, DiskError | Corrupted) else f"{type(error).__name__}: {error}"
         code = Exit.DAMAGED if isinstance(error, Corrupted) else Exit.DISK if isinstance(error, OSError) else Exit.BUG
         self._fail(f"the disk failed, nothing more is confirmed: {text}", code)
+
+    def _bug(self, error: Exception) -> None:
+        """Whatever the node raises is a mistake of ours, and what it left half done can't be trusted."""
+        text = str(error) if isinstance(error, Bug) else f"{type(error).__name__}: {error}"
+        log.critical("bug", exc_info=error)
+        self._fail(f"an invariant is broken, nothing more is written: {text}", Exit.BUG)
 
     def _fail(self, text: str, code: Exit) -> None:
         """Stop at once: no answer leaves after this, and nothing is written."""
@@ -281,7 +294,7 @@ class Server:
             self._timer.cancel()
             self._timer = None
         wake_ms = self.node.wake_ms()
-        due_ms = min(self._checkpointer.due_ms, wake_ms if wake_ms is not None else 1 << 62)
+        due_ms = min(self._checkpointer.due_ms, self._housekeeper.due_ms, wake_ms if wake_ms is not None else 1 << 62)
         delay = max(0, due_ms - now.mono_ms) / 1000
         self._timer = self._loop.call_later(delay, self._wake)
 
@@ -303,7 +316,11 @@ class Server:
 
     def received(self, session: int, data: bytes) -> None:
         """Bytes of a connection."""
-        self.node.receive(session, data)
+        try:
+            self.node.receive(session, data)
+        except Exception as error:
+            self._bug(error)
+            return
         self._wake()
 
     def drained(self, session: int, buffered: int) -> None:

@@ -164,8 +164,9 @@ class Api:
 
 def _whole(request: web.Request, name: str, default: int, least: int, most: int) -> int:
     text = request.query.get(name, str(default))
-    if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
-        raise Trouble(422, "invalid", f"{name}={text!r} is not a whole number from {least} to {most}")
+    is_short_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+    if not is_short_number or not least <= int(text) <= most:
+        raise Trouble(422, "invalid", f"{name}={text[:40]!r} is not a whole number from {least} to {most}")
     return int(text)
 
 

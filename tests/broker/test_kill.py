@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
+from dovetail.runtime.exits import Exit
 from dovetail.torture import Book, Broken, Process, message, torture
 from tests.broker.conftest import Start
 from tests.broker.raw import DEAD_LETTERED, GOODBYE, PUBLISH, REQUEUED, Closed, Raw, frame, publish
@@ -131,6 +132,27 @@ def test_a_failed_attempt_is_remembered_over_a_crash_and_the_crash_is_none(start
     client = start(broker.data, settings=settings).client()
     client.subscribe(TOPIC, "workers")
     assert client.nack(client.delivery().id) == DEAD_LETTERED
+
+
+def test_a_broker_with_a_mistake_of_its_own_stops_and_confirms_nothing_more(start: Start) -> None:
+    broker = start()
+    client = broker.client()
+    client.publish(TOPIC, b"0")
+
+    def stumble(*_: object) -> None:
+        raise LookupError("a mistake of ours")
+
+    broker.server.node.observe = stumble
+    client.send(frame(PUBLISH, publish(TOPIC, b"1")))
+    client.wait_closed()
+    failure = broker.server.failure.result()
+    assert failure.code == Exit.BUG
+    assert "a mistake of ours" in str(failure)
+    broker.kill()
+    client = start(broker.data).client()
+    client.subscribe(TOPIC, "workers")
+    client.publish(TOPIC, b"2")
+    assert [each.value for each in client.deliveries(2)] == [b"0", b"2"], "what was not confirmed was not written"
 
 
 def test_a_broker_that_is_asked_to_stop_says_goodbye_and_ends_well(begin: Begin) -> None:
