@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dovetail.core import intervals, kernels, leases, routing
+from dovetail.core import choosing, intervals, kernels, leases, routing
 from dovetail.core.cursor import Cursor
 from dovetail.core.effects import Read
 from dovetail.core.inputs import Loaded, Sent
@@ -149,19 +149,8 @@ def _send_retry(
 
 def _pick(turn: Turn, owner: int, ring: tuple[int, ...], avoid: str) -> Subscription | None:
     """The next member in the ring with credit, somebody else than `avoid` where that is possible."""
-    eligible = _eligible(turn, owner, ring)
+    eligible = choosing.eligible(turn, owner, ring)
     return next((member for member in eligible if member.member != avoid), eligible[0] if eligible else None)
-
-
-def _eligible(turn: Turn, owner: int, ring: tuple[int, ...]) -> list[Subscription]:
-    """The members with credit, in the order of the ring, beginning after the one that was served last."""
-    members = [turn.subscriptions[number] for number in ring]
-    start = bisect_right(members, turn.served_last.get(owner, ""), key=_name)
-    return [member for member in (*members[start:], *members[:start]) if turn.has_credit(member)]
-
-
-def _name(subscription: Subscription) -> str:
-    return subscription.member
 
 
 def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: int) -> Served:
@@ -176,7 +165,7 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: 
         chunk = _next_chunk(turn, owner, log, progress, batches)
         if chunk is None:
             continue
-        eligible = _eligible(turn, owner, ring)
+        eligible = choosing.eligible(turn, owner, ring)
         if not eligible:
             return Served(sent, True)
         sent += _deal(turn, owner, log, chunk, batches, eligible, most - sent)
@@ -277,8 +266,7 @@ def _deal(
     first, last, expires_at_ms, need_ack = chunk
     available = min(most, last - first + 1)
     dealt = 0
-    for place, member in enumerate(eligible):
-        fair = kernels.share(available, len(eligible), place)
+    for member, fair in zip(eligible, choosing.shares(turn, owner, available, eligible), strict=True):
         count = min(fair, member.credit_max - member.in_flight)
         if count == 0:
             continue

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dovetail.core import names, rebalance, routing, timers, topics
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
+from dovetail.core.choosing import LEAST_LOADED
 from dovetail.core.codes import Status
 from dovetail.core.effects import CloseSession, Done, Joined, Subscribed
 from dovetail.core.ids import Refusal
@@ -42,7 +43,6 @@ from dovetail.core.turn import Turn
 
 SHARED = "shared"
 ROUND_ROBIN = "round-robin"
-LEAST_LOADED = "least-loaded"
 SHARED_STRATEGIES = (ROUND_ROBIN, LEAST_LOADED)
 
 
@@ -145,6 +145,7 @@ def _forget_member(turn: Turn, session_id: int, group: int) -> None:
     session = turn.sessions[session_id]
     rest = tuple(member for member in session.members if member.group != group)
     turn.sessions[session_id] = replace(session, members=rest)
+    turn.conduct.pop((group, session_id), None)
     roster = turn.rosters[group].delete(session_id)
     if roster:
         turn.rosters[group] = roster

@@ -276,6 +276,12 @@ class TrimLog(Input, frozen=True):
 
     log: int
     start: int
+    hard_start: int = 0
+    """Below this everything goes, whoever still waits for it."""
+
+
+class Tidy(Input, frozen=True):
+    """Collect topics that were made on first use and have been idle and empty for long."""
 
 
 class Stored(Input, frozen=True):
@@ -355,6 +361,7 @@ AnyInput = (
     | RemoveDead
     | SetReadOnly
     | TrimLog
+    | Tidy
     | Stored
     | Written
     | Sent

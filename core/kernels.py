@@ -170,3 +170,27 @@ def evens_out(giver: int, taker: int) -> bool:
 def gathered_ms(begun_ms: int, last_ms: int, quiet_ms: int) -> int:
     """When a burst is over: after a quiet period, but no later than ten of them after it began."""
     return min(last_ms + quiet_ms, begun_ms + 10 * quiet_ms)
+
+
+SAMPLES_MIN = 20
+
+
+def health(outcomes: int, failures: int, took_ms: int, allowed_ms: int) -> int:
+    """0 healthy, 1 warning, 2 suspicious, 3 failed, by share of failures and by how much of their leases members need.
+
+    Warning from 10% failures or half of the lease on, suspicious from 50% or four fifths, failed from 90%.
+    """
+    if outcomes < SAMPLES_MIN:
+        return 0
+    if failures * 10 >= outcomes * 9:
+        return 3
+    if failures * 2 >= outcomes or took_ms * 5 >= allowed_ms * 4:
+        return 2
+    if failures * 10 >= outcomes or took_ms * 2 >= allowed_ms:
+        return 1
+    return 0
+
+
+def takes_turn(worse: int, salt: int) -> bool:
+    """Whether a member `worse` levels below the best takes this turn: each, or one in 2, 4, 8, as `salt` decides."""
+    return worse <= 0 or spread(salt, (1 << worse) - 1) == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import json
 from msgspec.structs import replace
 
-from dovetail.core import intervals, kernels, names, stories, timers
+from dovetail.core import intervals, kernels, members, names, stories, timers
 from dovetail.core.codes import Outcome
 from dovetail.core.effects import Copy, Deliver, LeaseEnded
 from dovetail.core.ids import check
@@ -118,6 +118,19 @@ def take_below(turn: Turn, owner: int, log: int, offset: int) -> None:
     turn.progress[owner, log] = replace(progress, retries=tuple(kept))
 
 
+def expire_below(turn: Turn, owner: int, log: int, offset: int) -> None:
+    """Everything of a log below `offset` is gone: whoever has not settled it will not get it any more (I-RETAIN)."""
+    floor = turn.cursor(owner, log).floor
+    if floor >= offset:
+        return
+    take_below(turn, owner, log, offset)
+    progress = turn.progress[owner, log]
+    turn.progress[owner, log] = replace(progress, next=max(progress.next, offset))
+    for first, last in intervals.gaps(turn.cursor(owner, log).islands, floor, offset - 1):
+        turn.expire(owner, log, first, last)
+    turn.wake(owner, log)
+
+
 def _cut_below(turn: Turn, lease: Lease, offset: int) -> None:
     if lease.ranges[-1][1] < offset:
         return _end(turn, lease)
@@ -141,6 +154,7 @@ def time_out(turn: Turn, lease_id: int) -> None:
     lease = turn.leases.get(lease_id)
     if lease is None or lease.deadline_ms > turn.mono_ms:
         return
+    members.note(turn, lease, failed=True)
     _end(turn, lease)
     for first, last in lease.ranges:
         fail(turn, lease, first, last, FailReason.TIMEOUT, 0, "no acknowledgment before the deadline")

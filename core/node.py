@@ -11,7 +11,7 @@ Never     waits, and never decides what the core should.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
@@ -50,7 +50,7 @@ from dovetail.core.records import (
     TopicDeleted,
 )
 from dovetail.core.shelf import Shelf
-from dovetail.core.state import BatchMeta, Durable, State
+from dovetail.core.state import BatchMeta, State
 from dovetail.core.step import step, wake_ms
 
 ROUNDS_MAX = 16
@@ -94,14 +94,13 @@ class FindTime(Struct, frozen=True):
     arrival_ms: int
 
 
-class Checkpoint(Struct, frozen=True):
-    """Write a checkpoint of `durable`, which is stored and in the logs' files."""
+class Chore(Struct, frozen=True):
+    """Something of the storage engine's own, in its turn: a task that the node does not look into."""
 
-    durable: Durable
-    pieces: tuple[bytes, ...]
+    task: object
 
 
-Job = WriteBehind | ReadLog | FindTime | Checkpoint
+Job = WriteBehind | ReadLog | FindTime | Chore
 Observer = Callable[[Now, tuple[AnyInput, ...], tuple[AnyRecord, ...], tuple[AnyEffect, ...]], None]
 Then = Callable[[tuple[Entry, ...]], None]
 
@@ -217,7 +216,7 @@ class Node:
         self._uncommitted: deque[tuple[int, tuple[Item, ...], int]] = deque()
         self._behind: deque[tuple[int, tuple[Item, ...], int]] = deque()
         self._behind_bytes = 0
-        self._reads: deque[tuple[ReadLog | FindTime | Checkpoint, Callable[[object], None]]] = deque()
+        self._reads: deque[tuple[ReadLog | FindTime | Chore, Callable[[object], None]]] = deque()
         self._then: Callable[[object], None] | None = None
 
     # What the shell says
@@ -367,9 +366,9 @@ class Node:
                 peer.line.goodbye(reason)
                 self._touched[session] = None
 
-    def checkpoint(self, durable: Durable, pieces: Sequence[bytes], then: Callable[[], None]) -> None:
-        """Have a checkpoint written after everything that is on its way to the logs' files."""
-        self._reads.append((Checkpoint(durable, tuple(pieces)), lambda _: then()))
+    def add_chore(self, task: object, then: Callable[[object], None]) -> None:
+        """Have the log lane do something of storage's own between its other jobs."""
+        self._reads.append((Chore(task), then))
 
     # Ticks
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from immutables import Map
 from msgspec.structs import replace
 
-from dovetail.core import intervals, kernels, leases, polls, timers
+from dovetail.core import intervals, kernels, leases, members, polls, timers
 from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Done, Find, Hurry, Settlement, Sought
 from dovetail.core.ids import Refusal
@@ -46,13 +46,16 @@ def _settle_item(turn: Turn, session: int, item: SettleItem) -> Outcome:
     reason = FailReason(item.reason) if item.reason in _REASONS else FailReason.UNSPECIFIED
     match item.action:
         case SettleAction.ACK:
+            members.note(turn, lease, failed=False)
             leases.shrink(turn, lease, first, last)
             turn.settle(lease.owner, lease.log, first, last)
             return Outcome.SETTLED
         case SettleAction.NACK:
+            members.note(turn, lease, failed=True)
             leases.shrink(turn, lease, first, last)
             return leases.fail(turn, lease, first, last, reason, item.delay_ms, item.error)
         case SettleAction.REJECT:
+            members.note(turn, lease, failed=True)
             leases.shrink(turn, lease, first, last)
             return leases.reject(turn, lease, first, last, reason or FailReason.REJECTED, item.error)
         case SettleAction.EXTEND:

@@ -434,6 +434,7 @@ class Settings(Struct, frozen=True, gc=False):
     partitions_max: int = 1_000
     patterns_max: int = 1_000
     dead_letter_retention_ms: int = 14 * 86_400_000
+    topic_idle_ms: int = 86_400_000
     quota_messages: int = 0
     """Messages a second that one client may publish; 0: any number."""
     quota_bytes: int = 0

@@ -66,6 +66,7 @@ from dovetail.core.inputs import (
     StartReplay,
     Stored,
     Subscribe,
+    Tidy,
     TrimLog,
     Unsubscribe,
     Written,
@@ -162,6 +163,8 @@ def decide(turn: Turn, request: AnyInput) -> None:
             turn.read_only = request.reason
         case TrimLog():
             topics.trim(turn, request)
+        case Tidy():
+            topics.collect_idle(turn)
         case Start():
             turn.emit(BrokerStarted(turn.durable.incarnation + 1, turn.wall_ms))
         case SessionOpened():

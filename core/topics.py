@@ -7,13 +7,13 @@ Never     removes anything that a group still needs (I-RETAIN).
 
 from __future__ import annotations
 
-from dovetail.core import names, polls, routing
+from dovetail.core import leases, names, polls, routing
 from dovetail.core.codes import Status
 from dovetail.core.effects import Done, LogInfo, TopicInfo, Topics
-from dovetail.core.ids import Refusal
+from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import ConfigureTopic, CreateTopic, DeleteTopic, ListTopics, TrimLog
 from dovetail.core.names import BadName
-from dovetail.core.records import LogTrimmed, TopicConfig, TopicConfigured, TopicCreated, TopicDeleted
+from dovetail.core.records import LogTrimmed, ReplayState, TopicConfig, TopicConfigured, TopicCreated, TopicDeleted
 from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
@@ -129,6 +129,11 @@ def delete(turn: Turn, request: DeleteTopic) -> None:
     if subscribers and not request.force:
         reason = f"topic {topic.name!r} has {subscribers} subscribers: unsubscribe them or force the deletion"
         return turn.refuse(request.session, request.request, Status.EXISTS, reason)
+    _remove(turn, topic)
+    return turn.reply_stored(request.session, request.request, Done())
+
+
+def _remove(turn: Turn, topic: Topic) -> None:
     routing.topic_vanishes(turn, topic)
     turn.topic_trie = turn.topic_trie.remove(topic.name, topic.id)
     for log in routing.logs_of(topic):
@@ -136,7 +141,6 @@ def delete(turn: Turn, request: DeleteTopic) -> None:
         turn.marks.pop(log, None)
         polls.end_all(turn, log, f"topic {topic.name!r} was deleted")
     turn.emit(TopicDeleted(topic.id))
-    return turn.reply_stored(request.session, request.request, Done())
 
 
 def trim(turn: Turn, request: TrimLog) -> None:
@@ -148,8 +152,26 @@ def trim(turn: Turn, request: TrimLog) -> None:
     for owner in turn.readers.get(log.id, ()):
         if owner > 0:
             start = min(start, turn.durable.cursors[owner, log.id].floor)
+    for _, replay in ordered(turn.durable.replays):
+        if replay.log == log.id and replay.state <= ReplayState.PAUSED:
+            start = min([start, *(offset for offset, _, _ in replay.items[replay.done :])])
+    if request.hard_start > start:
+        start = min(request.hard_start, turn.tails[log.id].stored)
+        for owner in turn.readers.get(log.id, ()):
+            leases.expire_below(turn, owner, log.id, start)
     if start > log.start:
         turn.emit(LogTrimmed(log.id, start))
+
+
+def collect_idle(turn: Turn) -> None:
+    """Delete topics that were made on first use, hold nothing, are read by nobody and heard of nothing for long."""
+    for _, topic in ordered(turn.durable.topics):
+        logs = [turn.durable.logs[number] for number in routing.logs_of(topic)]
+        heard_ms = max([topic.created_ms, *(turn.marks[log.id][-1][1] for log in logs if log.id in turn.marks)])
+        is_idle = turn.wall_ms - heard_ms >= turn.settings.topic_idle_ms
+        is_empty = all(log.start == log.end for log in logs)
+        if topic.automatic and is_idle and is_empty and not any(turn.readers.get(log.id) for log in logs):
+            _remove(turn, topic)
 
 
 def describe(turn: Turn, request: ListTopics) -> None:

@@ -29,6 +29,7 @@ class Turn:
     __slots__ = (
         "alarms",
         "buckets",
+        "conduct",
         "dirty",
         "durable",
         "dying",
@@ -135,6 +136,7 @@ class Turn:
         self.rosters = live.rosters.mutate()
         self.tenures = live.tenures.mutate()
         self.gatherings = live.gatherings.mutate()
+        self.conduct = live.conduct.mutate()
         self.progress = live.progress.mutate()
         self.ephemeral = live.ephemeral.mutate()
         self.leases = live.leases.mutate()
@@ -274,6 +276,7 @@ class Turn:
             rosters=self.rosters.finish(),
             tenures=self.tenures.finish(),
             gatherings=self.gatherings.finish(),
+            conduct=self.conduct.finish(),
             progress=self.progress.finish(),
             ephemeral=self.ephemeral.finish(),
             leases=self.leases.finish(),

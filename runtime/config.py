@@ -11,6 +11,7 @@ from msgspec import Struct
 from dovetail.core.node import NodeOptions
 from dovetail.core.state import Settings
 from dovetail.runtime.storage.layout import StoreOptions
+from dovetail.runtime.storage.space import SpaceLimits
 
 TCP_PORT = 7400
 HTTP_PORT = 7480
@@ -25,6 +26,7 @@ class Config(Struct, frozen=True):
     settings: Settings = Settings()
     store: StoreOptions = StoreOptions()
     node: NodeOptions = NodeOptions()
+    space: SpaceLimits = SpaceLimits()
     heartbeat_ms: int = 3_000
     frame_bytes_max: int = 10 << 20
     connections_max: int = 10_000

@@ -7,12 +7,12 @@ Never     runs a task: shells do, in threads or in simulated time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import assert_never
 
 from dovetail.core.committer import Commit
 from dovetail.core.ids import Now
-from dovetail.core.node import Checkpoint, FindTime, Job, Node, ReadLog, WriteBehind
+from dovetail.core.node import Chore, FindTime, Job, Node, ReadLog, WriteBehind
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.disk import Task
@@ -35,9 +35,9 @@ def job_task(store: Store, job: Job) -> Task[object]:
             return (yield from store.read(job.log, job.offset, job.bytes_max))
         case FindTime():
             return (yield from store.offset_at(job.log, job.arrival_ms))
-        case Checkpoint():
-            yield from store.checkpoint(job.durable, job.pieces)
-            return None
+        case Chore():
+            assert isinstance(job.task, Generator)
+            return (yield from job.task)
         case _:
             assert_never(job)
 
@@ -83,7 +83,7 @@ class Checkpointer:
             self._slices = None
         if not self._writing and self._node.behind_lsn >= self._durable.lsn:
             self._writing = True
-            self._node.checkpoint(self._durable, self._pieces, self._finished)
+            self._node.add_chore(self._store.checkpoint(self._durable, self._pieces), self._finished)
         return False
 
     def _begin(self, now: Now) -> bool:
@@ -100,7 +100,7 @@ class Checkpointer:
         self._pieces = []
         return True
 
-    def _finished(self) -> None:
+    def _finished(self, _: object) -> None:
         if self._durable is not None:
             self._last_lsn = self._durable.lsn
         self._durable = None
