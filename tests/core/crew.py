@@ -146,7 +146,7 @@ class Crew:
         until_ms, effects = self.mono_ms + by_ms, list[out.AnyEffect]()
         while self.mono_ms < until_ms:
             wake_ms = self.state.live.timers.wake_ms
-            at_ms = until_ms if wake_ms is None else min(until_ms, max(wake_ms, self.mono_ms + 1))
+            at_ms = min(until_ms, self.mono_ms + 10_000, max(wake_ms or until_ms, self.mono_ms + 1))
             self.wall_ms += at_ms - self.mono_ms
             self.mono_ms = at_ms
             effects += self.step(*[ask.Seen(session) for session in self.sessions.values()])

@@ -12,7 +12,19 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.core import awaken as awakening
-from dovetail.core import cursor, dispatch, evolve, intervals, kernels, leases, records, settling, timers, turn
+from dovetail.core import (
+    choosing,
+    cursor,
+    dispatch,
+    evolve,
+    intervals,
+    kernels,
+    leases,
+    records,
+    settling,
+    timers,
+    turn,
+)
 from dovetail.core.ids import Bug
 from dovetail.core.inputs import SettleItem
 from dovetail.core.records import AnyRecord
@@ -144,7 +156,7 @@ def credit_that_nobody_notices(patch: Patch) -> None:
 
 def retried_at_the_same_member(patch: Patch) -> None:
     def stubborn(at: Turn, owner: int, ring: tuple[int, ...], avoid: str) -> Subscription | None:
-        eligible = dispatch._eligible(at, owner, ring)
+        eligible = choosing.eligible(at, owner, ring)
         return next((member for member in eligible if member.member == avoid), eligible[0] if eligible else None)
 
     patch.setattr(dispatch, "_pick", stubborn)
