@@ -30,21 +30,20 @@ from dovetail.runtime.storage.disk import (
     remove_file,
     replace_file,
 )
+from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome
 from dovetail.runtime.storage.index import Index, Point
 from dovetail.runtime.storage.layout import BESIDE, StoreOptions, number_of
 
 CHUNK_BYTES = 256 << 10
 
 
-class LogDamaged(Exception):
+class LogDamaged(Corrupted):
     """An entry that can't be read as it was written."""
 
     def __init__(self, log: int, path: str, position: int, offset: int, reason: str) -> None:
-        super().__init__(f"{path} at {position}: {reason} (log {log}, offset {offset})")
-        self.log = log
-        self.path = path
+        found = Finding(Outcome.LOST, path, position, reason, log=log, first=offset, last=offset)
+        super().__init__((found,))
         self.position = position
-        self.offset = offset
         self.reason = reason
 
 

@@ -25,11 +25,10 @@ from dovetail.core.journal_format import (
     Item,
     NewerFormat,
     SegmentHeader,
-    decode_items,
     records_of,
 )
-from dovetail.core.records import SyncPolicy, TopicCreated
-from dovetail.core.state import Durable, Log
+from dovetail.core.records import TopicCreated
+from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint, identity, salvage
 from dovetail.runtime.storage.disk import MakeDir, Rename, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
 from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Progress, RecoveryReport, Unusable
@@ -46,9 +45,17 @@ from dovetail.runtime.storage.layout import (
     number_of,
     topic_path,
 )
-from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
 from dovetail.runtime.storage.logs import Logs
-from dovetail.runtime.storage.scan import FoundSegment, Scanned, frames_after, list_segments, read_span, scan
+from dovetail.runtime.storage.scan import (
+    FoundSegment,
+    Scanned,
+    frames_after,
+    items_of,
+    list_segments,
+    read_span,
+    scan,
+)
+from dovetail.runtime.storage.survey import Survey, judge_logs, rescue, survey_logs
 
 Report = Callable[[Progress], None]
 
@@ -74,19 +81,6 @@ class Checkpoints(Struct, frozen=True):
     lsns: tuple[int, ...]
     damaged: tuple[str, ...]
     findings: tuple[Finding, ...]
-
-
-class Survey(Struct, frozen=True):
-    """One log as it lies on the disk, seen from the checkpoint: `part` is whole up to `position`, which is
-    where offset `found` begins; from there to `end` it is `missing`; `ahead` is where its entries end."""
-
-    files: LogFiles
-    end: int
-    found: int
-    part: Part | None
-    position: int
-    ahead: int
-    problem: str = ""
 
 
 class Examined(Struct, frozen=True):
@@ -141,9 +135,9 @@ def examine(
     first = next((segment.header.first_lsn for segment in segments if segment.header), 1)
     older = min(kept.newest.lsn, max(kept.older_lsn, first - 1)) if kept.newest.lsn else 0
     scanned = yield from scan(segments, whose.salt, older, kept.newest.lsn, fold.visit)
-    surveys, strangers = yield from _survey_logs(options, kept.newest, fold)
-    rescued = yield from _rescue(surveys, scanned, kept.newest.lsn)
-    findings += kept.findings + scanned.findings + _judge_logs(surveys, rescued, strangers, fold.durable)
+    surveys, strangers = yield from survey_logs(options, kept.newest, fold.durable, fold.starts)
+    rescued = yield from rescue(surveys, scanned, kept.newest.lsn)
+    findings += kept.findings + scanned.findings + judge_logs(surveys, rescued, strangers, fold.durable)
     return Examined(whose, created, kept, segments, leftovers, fold, scanned, surveys, strangers, rescued, findings)
 
 
@@ -176,7 +170,7 @@ def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
             reason = f"{dropped} records make no sense without what is missing"
             findings.append(Finding(Outcome.LOST, JOURNAL, 0, reason, frame.lsn))
     durable = fold.durable = salvage.reach_cursors(fold.durable)
-    surveys, strangers = yield from _survey_logs(options, before, fold)
+    surveys, strangers = yield from survey_logs(options, before, durable, fold.starts)
     logs = Logs(options)
     logs.know(durable)
     for each in surveys:
@@ -248,16 +242,6 @@ class Fold:
             self._on_progress(Progress("journal", self.done_bytes, self._total))
 
 
-def items_of(frame: Frame) -> list[Item]:
-    """A whole frame's items; a version of the format that is not known stops here."""
-    try:
-        return decode_items(frame.body)
-    except NewerFormat as error:
-        raise Unusable(f"the journal frame {frame.lsn}: {error}: use a newer version of dovetail") from error
-    except FormatError as error:
-        raise Unusable(f"the journal frame {frame.lsn} is whole but makes no sense: {error}") from error
-
-
 def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[Finding, ...]]]:
     """Whose directory it is; a new one is made, a damaged `broker.json` is repaired from the journal."""
     found = yield from identity.read()
@@ -301,119 +285,6 @@ def load_checkpoints() -> Task[Checkpoints]:
     older = readable[1].lsn if len(readable) > 1 else 0
     lsns = tuple(durable.lsn for durable in readable)
     return Checkpoints(newest, older, lsns, tuple(damaged), tuple(findings))
-
-
-def _survey_logs(options: StoreOptions, before: Durable, fold: Fold) -> Task[tuple[list[Survey], list[str]]]:
-    """Every log of the state that has files, and the directories that belong to no topic."""
-    durable = fold.durable
-    present = {info.name for info in (yield from list_dir(TOPICS)) if info.is_dir}
-    known = Logs(options)
-    known.know(durable)
-    surveys: list[Survey] = []
-    for number, log in ordered(durable.logs):
-        then = before.logs.get(number)
-        end = then.end if then else fold.starts.get(number, log.start)
-        files = known.files[number]
-        files.end = end
-        name = durable.topics[log.topic].name
-        infos = (yield from list_dir(files.directory)) if name in present else []
-        files.adopt(infos)
-        surveys.append((yield from survey(files, end)))
-    strangers = sorted(name for name in present if name not in durable.topics_by_name)
-    return surveys, strangers
-
-
-def survey(files: LogFiles, end: int) -> Task[Survey]:
-    """Look for the place in the files where offset `end` begins, and how far they go on from there."""
-    before = [part for part in files.parts if part.base < end]
-    found, position, problem = 0, 0, ""
-    part: Part | None = None
-    later = list(files.parts)
-    if before:
-        part = before[-1]
-        later = later[len(before) :]
-        point = yield from files.landing(part, end - 1)
-        found, position = point.offset, point.position
-        walk = Walk(files, part, position, 64 << 10)
-        try:
-            while found < end and (entry := (yield from walk.next())) is not None:
-                found, position = entry.last + 1, walk.position
-        except LogDamaged as damage:
-            problem = damage.reason
-        if found == end and position < part.size:
-            later.insert(0, part)
-    ahead = yield from _ahead(files, later, end, position if part in later else 0)
-    return Survey(files, end, found, part, position, ahead, problem)
-
-
-def _ahead(files: LogFiles, parts: list[Part], end: int, position: int) -> Task[int]:
-    """How far entries go on from `end` without a gap."""
-    for part in parts:
-        if part.base > end:
-            break
-        walk = Walk(files, part, position, 1 << 20)
-        walk.offset = end
-        try:
-            while (entry := (yield from walk.next())) is not None:
-                end = entry.last + 1
-        except LogDamaged:
-            break
-        position = 0
-    return end
-
-
-def _rescue(surveys: Iterable[Survey], scanned: Scanned, covered_lsn: int) -> Task[dict[int, list[Entry]]]:
-    """What logs lack although it was synced, as far as the journal still has it."""
-    short = {each.files.log: each for each in surveys if each.found < each.end}
-    rescued: dict[int, list[Entry]] = {number: [] for number in short}
-    if not short:
-        return rescued
-    for span in scanned.spans:
-        if span.first_lsn > covered_lsn:
-            break
-        for frame in (yield from read_span(span)):
-            for item in items_of(frame) if frame.lsn <= covered_lsn else ():
-                if isinstance(item, Entry) and item.record.log in short:
-                    each = short[item.record.log]
-                    if each.found <= item.base < each.end:
-                        rescued[item.record.log].append(item)
-    return rescued
-
-
-def _judge_logs(
-    surveys: Iterable[Survey], rescued: dict[int, list[Entry]], strangers: list[str], durable: Durable
-) -> tuple[Finding, ...]:
-    """What is wrong with the logs, given the state the journal stands for."""
-    findings: list[Finding] = []
-    for each in surveys:
-        log = durable.logs[each.files.log]
-        policy = durable.topics[log.topic].config.sync
-        findings += _judge_log(each, rescued.get(log.id, []), log, policy)
-    for name in strangers:
-        if name not in durable.retired_by_name:
-            reason = "holds a topic that the journal does not know"
-            findings.append(Finding(Outcome.LOST, topic_path(name), 0, reason))
-    return tuple(findings)
-
-
-def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy) -> Iterable[Finding]:
-    files = each.files
-    path = each.part.path if each.part else files.directory
-    first = max(each.found, log.start)
-    if first < each.end:
-        has_all = bool(rescued) and rescued[0].base <= first and rescued[-1].last + 1 == each.end
-        outcome = Outcome.REPAIRED if has_all else Outcome.LOST
-        reason = each.problem or "ends before its last entry"
-        yield Finding(outcome, path, each.position, reason, log=log.id, first=first, last=each.end - 1)
-    front = files.parts[0].base if files.parts else each.end
-    if log.start < min(front, each.found):
-        reason = "the files before this one are missing"
-        yield Finding(Outcome.LOST, files.parts[0].path, 0, reason, log=log.id, first=log.start, last=front - 1)
-    if each.ahead > log.end:
-        # Frames that asked for a sync are in the journal for good before they reach a log.
-        outcome = Outcome.LOST if policy is SyncPolicy.ALWAYS else Outcome.CUT
-        reason = "the log goes on where the journal ends"
-        yield Finding(outcome, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
 
 
 def _go_on(options: StoreOptions, whose: Identity, segments: list[FoundSegment], scanned: Scanned) -> Task[Journal]:

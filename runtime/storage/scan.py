@@ -21,9 +21,11 @@ from dovetail.core.journal_format import (
     Evidence,
     FormatError,
     Frame,
+    Item,
     NewerFormat,
     NoFrame,
     SegmentHeader,
+    decode_items,
     decode_segment_header,
     evidence,
     find_frame,
@@ -145,6 +147,16 @@ def frames_after(segments: list[FoundSegment], salt: int, lsn: int) -> Task[list
                 frames.append(frame)
                 lsn = frame.lsn
     return frames
+
+
+def items_of(frame: Frame) -> list[Item]:
+    """A whole frame's items; a version of the format that is not known stops here."""
+    try:
+        return decode_items(frame.body)
+    except NewerFormat as error:
+        raise Unusable(f"the journal frame {frame.lsn}: {error}: use a newer version of dovetail") from error
+    except FormatError as error:
+        raise Unusable(f"the journal frame {frame.lsn} is whole but makes no sense: {error}") from error
 
 
 class _Scanner:

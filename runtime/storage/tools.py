@@ -25,9 +25,9 @@ from dovetail.runtime.storage.findings import Finding, Outcome, Progress, Recove
 from dovetail.runtime.storage.identity import Identity
 from dovetail.runtime.storage.layout import LOCK, StoreOptions
 from dovetail.runtime.storage.log import LogDamaged, LogFiles, Walk
-from dovetail.runtime.storage.recover import Examined, examine, items_of
+from dovetail.runtime.storage.recover import Examined, examine
 from dovetail.runtime.storage.salvage import damages
-from dovetail.runtime.storage.scan import read_span
+from dovetail.runtime.storage.scan import items_of, read_span
 from dovetail.runtime.storage.store import open_store
 
 Report = Callable[[Progress], None]
@@ -156,8 +156,7 @@ def _dump_log(files: LogFiles, where: Row, emit: Emit, with_records: bool) -> Ta
             while (entry := (yield from walk.next())) is not None:
                 emit({**where, **_entry_row(entry, with_records)})
         except LogDamaged as damage:
-            row = {"kind": "damage", "path": damage.path, "position": damage.position, "reason": damage.reason}
-            emit({**where, **row})
+            emit({**where, "kind": "damage", **asdict(damage.findings[0])})
 
 
 def dump_state(options: StoreOptions, emit: Emit) -> Task[None]:

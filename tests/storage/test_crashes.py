@@ -24,7 +24,7 @@ from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.sim.disk import Odometer, SimDisk
 from tests.storage.build import Broker
 
-BOUND = int(os.environ.get("DOVETAIL_CRASHES", "12"))
+BOUND = int(os.environ.get("DOVETAIL_CRASHES", "8"))
 """Outcomes tried per crash point."""
 TINY = StoreOptions(
     journal_segment_bytes=1024,
@@ -225,7 +225,7 @@ SCRIPTS.append(many_logs)
 def test_nothing_confirmed_is_lost_wherever_a_run_stops(
     script: Callable[[SimDisk, History], None],
 ) -> None:
-    assert crash_everywhere(script, every=2 if BOUND <= 12 else 1) > 100
+    assert crash_everywhere(script, every=2 if BOUND <= 8 else 1) > 100
 
 
 def test_a_crash_during_recovery_from_a_crash_loses_nothing() -> None:

@@ -20,8 +20,8 @@ from tests.storage.build import SALT, Broker, sim_disk
 from tests.storage.test_crashes import TINY, History, Recorded
 
 EXHAUSTIVE = os.environ.get("DOVETAIL_DAMAGE") == "1"
-BIT_STEP = 1 if EXHAUSTIVE else 29
-LENGTH_STEP = 1 if EXHAUSTIVE else 7
+BIT_STEP = 1 if EXHAUSTIVE else 61
+LENGTH_STEP = 1 if EXHAUSTIVE else 11
 
 
 class Scene:

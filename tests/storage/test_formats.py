@@ -102,11 +102,11 @@ def test_the_bytes_are_the_frozen_ones(name: str) -> None:
 def test_every_kind_of_record_has_a_vector_that_decodes() -> None:
     """Fields are only ever appended, with defaults: what was written once can always be read."""
     decoder = msgspec.msgpack.Decoder(AnyRecord)
-    found = {type(decoder.decode(bytes.fromhex(each))).__name__ for each in VECTORS["records"].values()}
-    kinds = {kind.__name__ for kind in get_args(AnyRecord)}
-    assert found == kinds - {"BatchAppended"}
-    for name, each in VECTORS["records"].items():
-        assert type(decoder.decode(bytes.fromhex(each))).__name__ == name
+    for kind in get_args(AnyRecord):
+        if kind is not BatchAppended:
+            frozen = VECTORS["records"].get(kind.__name__)
+            assert frozen, f"{kind.__name__} has no vector: run `python -m tests.storage.freeze`"
+            assert type(decoder.decode(bytes.fromhex(frozen))) is kind
 
 
 def test_a_frozen_checkpoint_decodes() -> None:
