@@ -18,7 +18,7 @@ class Broker(World):
     """One broker, one call per thing that is said to it."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        super().__init__(settings)
+        super().__init__(settings or Settings(session_timeout_ms=3_600_000))
         self.operator = self.session("operator")
 
     def ask(self, request: ask.AnyInput) -> Answer | None:
@@ -82,6 +82,16 @@ class Broker(World):
             if self.state.live.subscriptions[lease.subscription].session == session:
                 for first, last in lease.ranges:
                     self.ack(session, number, first, last)
+
+    def wake(self) -> None:
+        """Time goes by until the core has something to do."""
+        wake_ms = self.state.live.timers.wake_ms
+        self.pass_time(max(0, wake_ms - self.mono_ms) if wake_ms is not None else 0)
+
+    def heal_reads(self) -> None:
+        """The store answers every read under way."""
+        while self.reads:
+            self.answer_read()
 
     def taken(self) -> list[Deliver]:
         """What was delivered since this was asked last."""
