@@ -26,6 +26,7 @@ from dovetail.core.effects import (
     Done,
     Fetched,
     Joined,
+    Overtaken,
     Refused,
     ReplayBegun,
     Revoke,
@@ -455,6 +456,12 @@ class Connection:
             delivery.deadline_ms,
         )
         self.out.append(frames.encode(FrameType.DELIVERY, message.encode()))
+
+    def overtaken(self, skipped: Overtaken) -> None:
+        """Say which messages a subscription will not get."""
+        place = names.message_id(skipped.topic, skipped.partition, skipped.lane, skipped.first)
+        text = f"subscription {skipped.subscription} is too far behind: {place} to {skipped.last} were skipped"
+        self.out.append(frames.encode(FrameType.ERROR, wire.Error(ErrorCode.OVERTAKEN, _fit(text)).encode()))
 
     def revoke(self, asked: Revoke) -> None:
         """The member is to give up partitions."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dovetail.core import choosing, intervals, kernels, leases, routing
 from dovetail.core.cursor import Cursor
-from dovetail.core.effects import Read
+from dovetail.core.effects import Overtaken, Read
 from dovetail.core.inputs import Loaded, Sent
 from dovetail.core.records import EntryFlag, FailReason
 from dovetail.core.state import BatchMeta, Progress, Retry, Subscription
@@ -167,9 +167,22 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: 
             continue
         eligible = choosing.eligible(turn, owner, ring)
         if not eligible:
+            _keep_up(turn, owner, log, ring)
             return Served(sent, True)
         sent += _deal(turn, owner, log, chunk, batches, eligible, most - sent)
     return Served(sent, False)
+
+
+def _keep_up(turn: Turn, owner: int, log_id: int, ring: tuple[int, ...]) -> None:
+    """A subscriber without a group that is too far behind goes on nearer to the end, and is told (I-LAG)."""
+    progress, log = turn.progress[owner, log_id], turn.durable.logs[log_id]
+    target = kernels.caught_up(progress.next, turn.tails[log_id].stored, turn.settings.ephemeral_lag_max)
+    if owner > 0 or target == progress.next:
+        return
+    first, reader, topic = progress.next, turn.subscriptions[ring[0]], turn.durable.topics[log.topic]
+    _skip(turn, owner, log_id, progress, first, target - 1)
+    lane = log.lane if topic.lanes else -1
+    turn.effects.append(Overtaken(reader.session, reader.id, topic.name, log.partition, lane, first, target - 1))
 
 
 def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta, ...] | None:

@@ -178,9 +178,23 @@ class Assign(Effect, frozen=True):
     partitions: tuple[tuple[str, int], ...]
 
 
+class Overtaken(Effect, frozen=True):
+    """A subscription without a group fell so far behind that `first..last` of a log were skipped for it."""
+
+    session: int
+    subscription: int
+    topic: str
+    partition: int
+    lane: int
+    first: int
+    last: int
+
+
 class CloseSession(Effect, frozen=True):
     session: int
     reason: str
 
 
-AnyEffect = Reply | Deliver | LeaseEnded | Read | Copy | Pick | Find | Hurry | CloseSession | Revoke | Assign
+AnyEffect = (
+    Reply | Deliver | LeaseEnded | Read | Copy | Pick | Find | Hurry | CloseSession | Revoke | Assign | Overtaken
+)

@@ -74,6 +74,7 @@ class ErrorCode(IntEnum):
     LIMIT = 13
     SESSION_ENDED = 14
     INTERNAL = 15
+    OVERTAKEN = 16
 
 
 class Frame(Struct, frozen=True, gc=False):

@@ -194,3 +194,8 @@ def health(outcomes: int, failures: int, took_ms: int, allowed_ms: int) -> int:
 def takes_turn(worse: int, salt: int) -> bool:
     """Whether a member `worse` levels below the best takes this turn: each, or one in 2, 4, 8, as `salt` decides."""
     return worse <= 0 or spread(salt, (1 << worse) - 1) == 0
+
+
+def caught_up(next_offset: int, stored: int, lag_max: int) -> int:
+    """Where a reader goes on that must not be more than `lag_max` behind: half of that behind, if it is."""
+    return next_offset if stored - next_offset <= lag_max else stored - lag_max // 2

@@ -30,6 +30,7 @@ from dovetail.core.effects import (
     Find,
     Hurry,
     LeaseEnded,
+    Overtaken,
     Pick,
     Read,
     Reply,
@@ -113,6 +114,7 @@ class Local:
         self.closing = False
         self.out: list[bytes] = []
         self.ended = ""
+        self.overtaken_count = 0
         self.revoked: tuple[tuple[str, int], ...] = ()
         self.assigned: dict[str, Assign] = {}
         self._requests = 0
@@ -133,6 +135,10 @@ class Local:
     def deliver(self, delivery: Deliver, entries: tuple[Entry, ...]) -> None:
         if self._on_deliver is not None:
             self._on_deliver(delivery, entries)
+
+    def overtaken(self, skipped: Overtaken) -> None:
+        """Kept in `overtaken_count`."""
+        self.overtaken_count += skipped.last - skipped.first + 1
 
     def revoke(self, asked: Revoke) -> None:
         """Kept in `revoked` until whoever uses the session answers by joining again."""
@@ -359,6 +365,11 @@ class Node:
         peer = self._peers.get(session)
         return peer.line if peer is not None and isinstance(peer.line, Connection) else None
 
+    def local(self, session: int) -> Local | None:
+        """A session inside the process, by its number."""
+        peer = self._peers.get(session)
+        return peer.line if peer is not None and isinstance(peer.line, Local) else None
+
     def goodbye(self, reason: str) -> None:
         """Ask all clients to finish and go."""
         for session, peer in self._peers.items():
@@ -530,8 +541,8 @@ class Node:
             case Find():
                 job = FindTime(effect.log, effect.arrival_ms)
                 self._reads.append((job, lambda found: self._found(effect.ticket, found)))
-            case Revoke() | Assign():
-                self._tell_member(effect)
+            case Revoke() | Assign() | Overtaken():
+                self._tell(effect)
             case CloseSession():
                 self._close(effect)
             case Hurry():
@@ -557,14 +568,17 @@ class Node:
         if any(_has_lease(each, effect.lease) for each in peer.outbox):
             peer.outbox = deque(each for each in peer.outbox if not _has_lease(each, effect.lease))
 
-    def _tell_member(self, effect: Revoke | Assign) -> None:
+    def _tell(self, effect: Revoke | Assign | Overtaken) -> None:
         peer = self._peers.get(effect.session)
         if peer is None:
             return
-        if isinstance(effect, Revoke):
-            peer.line.revoke(effect)
-        else:
-            peer.line.assign(effect)
+        match effect:
+            case Revoke():
+                peer.line.revoke(effect)
+            case Assign():
+                peer.line.assign(effect)
+            case Overtaken():
+                peer.line.overtaken(effect)
         self._touched[effect.session] = None
 
     def _close(self, effect: CloseSession) -> None:

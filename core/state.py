@@ -428,6 +428,7 @@ class Settings(Struct, frozen=True, gc=False):
     quiet_ms: int = 100
     rebalance_answer_ms: int = 30_000
     group_expiry_ms: int = 7 * 86_400_000
+    ephemeral_lag_max: int = 100_000
     message_bytes_max: int = 1 << 20
     deliver_bytes_max: int = 1 << 20
     topics_max: int = 10_000

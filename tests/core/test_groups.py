@@ -301,3 +301,30 @@ def test_a_shared_group_has_no_partitions_to_move() -> None:
     answer = team.answer(team.step(ask.RebalanceGroup(OPERATOR, team.request(), "crew")))
     assert isinstance(answer, out.Refused)
     assert "shared" in answer.reason
+
+
+def test_a_subscriber_without_a_group_that_is_too_far_behind_jumps_ahead_and_is_told() -> None:
+    team = Crew(Settings(ephemeral_lag_max=10))
+    team.topic(partitions=1)
+    session = team.connect("anna")
+    team.step(ask.Subscribe(session, team.request(), "news", "", 2, False))
+    team.publish(0, 2)
+    assert [each for each in team.publish(0, 10) if isinstance(each, out.Overtaken)] == []
+    (told,) = [each for each in team.publish(0, 3) if isinstance(each, out.Overtaken)]
+    assert (told.session, told.topic, told.first, told.last) == (session, "news", 2, 9)
+    (held,) = team.state.live.leases
+    effects = acknowledged(team, session, held)
+    assert [each.ranges for each in deliveries(effects)] == [((10, 11),)]
+
+
+def acknowledged(team: Crew, session: int, lease: int) -> list[out.AnyEffect]:
+    first, last = team.state.live.leases[lease].ranges[0]
+    item = ask.SettleItem(lease, SettleAction.ACK, first, last)
+    return team.step(ask.Settle(session, team.request(), (item,)))
+
+
+def test_a_group_never_jumps_ahead() -> None:
+    team = Crew(Settings(ephemeral_lag_max=10))
+    team.topic(partitions=1)
+    team.enter("anna", "", credit=1)
+    assert [each for each in team.publish(0, 50) if isinstance(each, out.Overtaken)] == []
