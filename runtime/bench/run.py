@@ -116,6 +116,8 @@ class Results(Struct, frozen=True):
     """Everything one run has measured."""
 
     cores: int
+    busy: float
+    """The load average before anything was started: what else this machine had to do."""
     python: str
     directory: str
     driver: Driver
@@ -130,19 +132,21 @@ Say = Callable[[str], None]
 
 def run(plan: Plan, say: Say) -> Results:
     """Measure everything in the plan; `say` hears what is being done."""
+    busy = os.getloadavg()[0]
     with _scratch(plan.directory) as scratch, workers(1 + CONSUMERS) as crew:
         say("the disk alone")
         syncs = tuple(write_and_sync(scratch, size, plan.seconds / 2) for size in (PAYLOAD_BYTES, 100 << 10, 1 << 20))
         if plan.profile:
             profiles = tuple(_profiles(plan, scratch, crew, say))
-            return _results(plan, scratch, syncs, (), (), profiles)
+            return _results(plan, busy, scratch, syncs, (), (), profiles)
         publish = tuple(_publish_results(plan, scratch, crew[0], say))
         flows = tuple(_flow_results(plan, scratch, crew, say))
-        return _results(plan, scratch, syncs, publish, flows, ())
+        return _results(plan, busy, scratch, syncs, publish, flows, ())
 
 
 def _results(
     plan: Plan,
+    busy: float,
     scratch: Path,
     syncs: tuple[Synced, ...],
     publish: tuple[PublishResult, ...],
@@ -151,7 +155,7 @@ def _results(
 ) -> Results:
     python = ".".join(map(str, sys.version_info[:3]))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Results(cores, python, str(scratch.parent), plan.driver, syncs, publish, flows, profiles)
+    return Results(cores, busy, python, str(scratch.parent), plan.driver, syncs, publish, flows, profiles)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from dovetail.runtime.bench.run import FlowResult, Profiled, PublishResult, Resu
 
 TOP = 30
 """Functions of a profile that are printed."""
+BUSY_SHARE = 0.25
+"""The part of the cores that may have other work before figures are called doubtful."""
 
 
 def report(results: Results) -> str:
@@ -36,6 +38,11 @@ def _about(results: Results) -> str:
         f"Python {results.python}; data in {results.directory}",
         f"write + fdatasync, median: {syncs}",
     ]
+    if results.busy > results.cores * BUSY_SHARE:
+        lines.append(
+            f"The machine was busy before this began (load average {results.busy:.1f}): rates and their ratios are\n"
+            "not to be relied on, µs/msg is steadier. Measure again when nothing else runs."
+        )
     if results.syncs[0].p50_ms < IN_MEMORY_MS:
         lines.append("That is no disk: choose a directory on one with --data, or the durable figures mean little.")
     return "\n".join(lines)
