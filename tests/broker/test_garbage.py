@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import socket
 import struct
 from collections.abc import Iterator
 
@@ -229,3 +233,61 @@ def test_one_connection_too_many_is_told_the_limit(start: Start) -> None:
             return False
 
     wait_until(welcome, "a place that is given up can be taken")
+
+
+def requests() -> list[bytes]:
+    """A sound frame of every kind that a client may send."""
+    place = text("t") + struct.pack(">i", 0)
+    settle = struct.pack(">BHQBQQBI", 0, 1, 1, 1, 0, 0, 0, 0) + text("")
+    kinds = [
+        (PUBLISH, publish("t", b"x", headers=(("k", "v"),))),
+        (SUBSCRIBE, subscribe("t.#", "g", 3)),
+        (ACK, ack("t:0:0#1")),
+        (NACK, text("t:0:0#1") + b"\1\1"),
+        (5, text("g") + text("abel") + text("")),
+        (6, text("1")),
+        (7, text("g") + text("abel")),
+        (PRODUCE, produce("t", SOUND)),
+        (23, settle),
+        (24, place + struct.pack(">QII", 0, 1000, 0)),
+        (25, text("g") + place + struct.pack(">Q", 1)),
+        (26, text("g") + place + struct.pack(">BQ", 1, 0)),
+        (27, text("#")),
+        (28, text("1") + struct.pack(">H", 5)),
+        (HEARTBEAT, b""),
+        (HEARTBEAT, text("abel")),
+    ]
+    return [frame(kind, payload, correlation=number) for number, (kind, payload) in enumerate(kinds)]
+
+
+def test_sound_frames_of_every_kind_are_answered_by_number(broker: House) -> None:
+    client = broker.client()
+    sound = requests()
+    client.send(b"".join(sound))
+    assert {client.answer().correlation for _ in sound} == set(range(len(sound)))
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("DOVETAIL_FUZZ_SEEDS", "4"))))
+def test_no_damaged_stream_harms_the_broker_or_anybody_else(broker: House, bystander: Raw, seed: int) -> None:
+    dice = random.Random(seed)
+    sound = requests()
+    for _ in range(100):
+        stream = bytearray(b"".join(dice.choices(sound, k=12)))
+        for _ in range(dice.choice((1, 1, 3, 30))):
+            at = dice.randrange(len(stream))
+            match dice.randrange(4):
+                case 0:
+                    stream[at] = dice.randrange(256)
+                case 1:
+                    stream[at] ^= 1 << dice.randrange(8)
+                case 2:
+                    del stream[at : at + dice.randrange(1, 9)]
+                case _:
+                    stream[at:at] = dice.randbytes(dice.randrange(1, 9))
+        with Raw(broker.port) as client, contextlib.suppress(ConnectionError):
+            client.send(bytes(stream))
+            client.socket.shutdown(socket.SHUT_WR)
+            while client.socket.recv(1 << 16):
+                pass
+    wait_until(lambda: broker.server.connection_count == 1, "only the bystander is left")
+    assert bystander.heartbeat() > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-from tests.broker.house import House
+from tests.broker.house import House, wait_until
 from tests.broker.raw import (
     ACK,
     HEARTBEAT,
@@ -103,8 +103,11 @@ def test_numbered_and_plain_answers_do_not_disturb_each_other(broker: House) -> 
     assert plain[1].fields.number(8) == 0
 
 
-def test_answers_under_way_are_sent_to_a_client_that_has_said_all_it_will(broker: House) -> None:
+def test_a_client_that_closes_its_side_is_let_go_and_what_it_sent_is_kept(broker: House) -> None:
     client = broker.client()
-    client.send(frame(PUBLISH, publish("t")))
+    client.send(frame(PUBLISH, publish("t", b"last words")))
     client.socket.shutdown(socket.SHUT_WR)
-    broker.client().publish("t")
+    wait_until(lambda: broker.server.connection_count == 0, "the connection is closed from both sides")
+    other = broker.client()
+    other.subscribe("t", "g")
+    assert other.delivery().value == b"last words"
