@@ -469,13 +469,14 @@ class Model:
         self.appended.append((topic.config.synced, log))
         return base
 
-    def create_topic(self, session: int, request: int, name: str, partitions: int, config: Config) -> None:
+    def create_topic(self, session: int, request: int, name: str, partitions: int, lanes: int, config: Config) -> None:
+        """Only topics without lanes are modelled."""
         canonical = ".".join(levels_of(name))
         if not is_topic_name(name):
             self._refuse(session, request, INVALID)
         elif canonical in self.topics:
             self._refuse(session, request, EXISTS)
-        elif not 1 <= partitions <= self.rules.partitions_max:
+        elif not 1 <= partitions <= self.rules.partitions_max or lanes != 0:
             self._refuse(session, request, INVALID)
         elif len(self.topics) >= self.rules.topics_max:
             self._refuse(session, request, QUOTA)
@@ -613,7 +614,9 @@ class Model:
 
     def join_group(self, session: int, request: int, group: str, member: str, strategy: str) -> None:
         mine = self.sessions[session].members.get(group)
-        named_well = is_plain_name(member) and (group in self.groups or is_plain_name(group))
+        member = mine[0] if mine is not None and not member else member
+        known = mine is not None and mine[0] == member
+        named_well = known or (is_plain_name(member) and (group in self.groups or is_plain_name(group)))
         another = mine is not None and mine[0] != member
         if not named_well or another or strategy not in ("", "round-robin"):
             self._refuse(session, request, GROUP_ERROR)

@@ -23,7 +23,7 @@ class Broker(World):
 
     def ask(self, request: ask.AnyInput) -> Answer | None:
         """Say it in a step of its own; the answer, if it came at once."""
-        number = getattr(request, "request", 0)
+        number = request.asks[0].request if isinstance(request, ask.Publish) else getattr(request, "request", 0)
         for effect in self.step(request):
             if isinstance(effect, Reply) and effect.request == number:
                 return effect.answer

@@ -1,330 +1,271 @@
-"""Groups: their own mode and strategy, shares by load and by health, what is known of members, expiry, operators."""
+"""Groups and their members: joining, leaving, coming back, and what a refusal leaves untouched."""
 
-from collections import Counter
+from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dovetail.core import effects as out
-from dovetail.core import inputs as ask
-from dovetail.core import kernels, members
-from dovetail.core.assignment import PARTITIONED_STRATEGIES
-from dovetail.core.choosing import levelled
-from dovetail.core.codes import SettleAction, Status
-from dovetail.core.groups import SHARED_STRATEGIES
-from dovetail.core.members import Health
-from dovetail.core.rebalance import GroupState
-from dovetail.core.records import GroupDeleted, TopicConfig
-from dovetail.core.state import Conduct, Sample, Settings
-from tests.core.crew import OPERATOR, Crew, deliveries
-
-EXPIRY_MS = Settings().group_expiry_ms
-
-
-def crew(*names: str, strategy: str = "round-robin", credit: int = 1_000) -> Crew:
-    made = Crew(config=TopicConfig(max_retries=1_000))
-    made.topic(partitions=1)
-    for name in names:
-        made.enter(name, strategy, credit=credit)
-    return made
+from dovetail.core.codes import Status
+from dovetail.core.effects import CloseSession, Done, Joined, LeaseEnded, Refused, Subscribed
+from dovetail.core.ids import ordered
+from dovetail.core.inputs import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Seen,
+    SessionClosed,
+    SetCredit,
+    Subscribe,
+    Unsubscribe,
+)
+from dovetail.core.state import Settings
+from tests.core.broker import Broker
 
 
-def dealt(team: Crew, effects: list[out.AnyEffect]) -> Counter[str]:
-    """How many messages each member was sent."""
-    counts: Counter[str] = Counter()
-    for each in deliveries(effects):
-        counts[team.name_of(each.session)] += sum(last - first + 1 for first, last in each.ranges)
-    return counts
+def join(broker: Broker, session: int, member: str, group: str = "g", strategy: str = "") -> object:
+    return broker.ask(JoinGroup(session, broker.request(), group, member, strategy))
 
 
-@pytest.mark.parametrize("strategy", [*SHARED_STRATEGIES, *PARTITIONED_STRATEGIES])
-def test_the_first_member_decides_for_the_group(strategy: str) -> None:
-    team = crew("anna", strategy=strategy)
-    assert team.group.strategy == strategy
-    assert team.group.mode == ("shared" if strategy in SHARED_STRATEGIES else "partitioned")
-    team.connect("ben")
-    assert isinstance(team.join("ben"), out.Joined)
+def generation(broker: Broker, group: str = "g") -> int:
+    return broker.state.durable.groups[broker.state.durable.groups_by_name[group]].generation
 
 
-@pytest.mark.parametrize("asked", [*SHARED_STRATEGIES, *PARTITIONED_STRATEGIES])
-def test_a_member_that_asks_for_another_strategy_is_refused_with_the_reason(asked: str) -> None:
-    team = crew("anna", strategy="sticky" if asked == "round-robin" else "round-robin")
-    before = team.state.durable
-    team.connect("ben")
-    refused = team.join("ben", asked)
-    assert isinstance(refused, out.Refused)
-    assert refused.status == Status.GROUP_ERROR
-    assert team.group.strategy in refused.reason
-    assert team.state.durable == before
+def test_every_change_of_membership_raises_the_generation() -> None:
+    broker = Broker()
+    one, two = broker.session(), broker.session()
+    assert join(broker, one, "m") == Joined(1)
+    assert join(broker, two, "n") == Joined(2)
+    assert broker.ask(LeaveGroup(one, broker.request(), "g", "m")) == Done()
+    broker.step(SessionClosed(two))
+    assert generation(broker) == 4
 
 
-def test_a_strategy_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
-    team = crew()
-    team.connect("anna")
-    refused = team.join("anna", "best")
-    assert isinstance(refused, out.Refused)
-    assert all(strategy in refused.reason for strategy in (*SHARED_STRATEGIES, *PARTITIONED_STRATEGIES))
-    assert not team.state.durable.groups
+def test_the_generation_survives_a_restart() -> None:
+    broker = Broker()
+    join(broker, broker.session(), "m")
+    broker.crash(broker.frames[-1][0])
+    assert join(broker, broker.session(), "m") == Joined(2)
 
 
-def test_subscribing_alone_makes_a_shared_round_robin_group() -> None:
-    team = crew()
-    team.connect("anna")
-    team.subscribe("anna")
-    assert (team.group.mode, team.group.strategy) == ("shared", "round-robin")
+def test_joining_again_under_the_same_name_changes_nothing() -> None:
+    broker = Broker()
+    session = broker.session()
+    join(broker, session, "m")
+    assert join(broker, session, "m") == Joined(1)
 
 
-def test_a_join_never_invalidates_what_a_shared_member_holds() -> None:
-    team = crew("anna")
-    team.publish(0)
-    (lease,) = team.leases_of("anna")
-    team.enter("ben", "", credit=1_000)
-    assert team.ack(lease.id, "anna") == (Status.OK, 0)
+def test_a_connection_has_one_name_in_a_group() -> None:
+    broker = Broker()
+    session = broker.session()
+    join(broker, session, "m")
+    assert isinstance(join(broker, session, "n"), Refused)
 
 
-def test_least_loaded_gives_to_whoever_holds_least() -> None:
-    team = crew("anna", strategy="least-loaded")
-    team.publish(0, 10)
-    team.enter("ben", "", credit=1_000)
-    assert dealt(team, team.publish(0, 6)) == {"ben": 6}
-    assert dealt(team, team.publish(0, 6)) == {"anna": 1, "ben": 5}
+def test_a_member_that_comes_back_takes_its_place_without_a_new_generation() -> None:
+    broker = Broker()
+    old, new = broker.session(), broker.session()
+    join(broker, old, "m")
+    broker.subscribe(old, "t", "g")
+    broker.publish("t")
+    (lease,) = broker.state.live.leases
+    effects = broker.step(JoinGroup(new, broker.request(), "g", "m", ""))
+    assert LeaseEnded(old, lease) in effects
+    assert [each.session for each in effects if isinstance(each, CloseSession)] == [old]
+    assert generation(broker) == 1
+    broker.taken()
+    broker.subscribe(new, "t", "g")
+    assert [(each.session, each.attempt) for each in broker.taken()] == [(new, 1)]
 
 
-def test_round_robin_gives_to_each_in_turn_whatever_they_hold() -> None:
-    team = crew("anna")
-    team.publish(0, 10)
-    team.enter("ben", "", credit=1_000)
-    assert dealt(team, team.publish(0, 6)) == {"anna": 3, "ben": 3}
+def test_a_join_takes_nothing_from_those_who_hold_leases() -> None:
+    broker = Broker()
+    member = broker.consumer("t", "g")
+    broker.publish("t", 3)
+    (lease,) = broker.state.live.leases
+    broker.consumer("t", "g")
+    assert broker.ack(member, lease, 0, 2) is not None
+    assert broker.state_of("g", "t", 2) == "settled"
 
 
-@given(available=st.integers(1, 60), loads=st.lists(st.integers(0, 30), min_size=1, max_size=6).map(sorted))
-def test_levelled_shares_are_those_of_dealing_one_by_one(available: int, loads: list[int]) -> None:
-    counts = [0] * len(loads)
-    for _ in range(available):
-        least = min(range(len(loads)), key=lambda place: (loads[place] + counts[place], place))
-        counts[least] += 1
-    assert sorted(loads[place] + counts[place] for place in range(len(loads))) == sorted(
-        load + more for load, more in zip(loads, levelled(available, loads), strict=True)
-    )
-    assert sum(levelled(available, loads)) == available
+def test_a_leavers_leases_go_to_the_others_uncounted() -> None:
+    broker = Broker()
+    leaver, other = broker.consumer("t", "g"), broker.consumer("t", "g")
+    broker.publish("t")
+    assert broker.got() == [(leaver, "t", 0)]
+    broker.step(SessionClosed(leaver))
+    assert [(each.session, each.attempt) for each in broker.taken()] == [(other, 1)]
 
 
-def test_a_member_that_fails_most_of_the_time_gets_less() -> None:
-    team = crew("anna", "ben")
-    fail_often(team, "ben")
-    assert health(team) == {"anna": Health.HEALTHY, "ben": Health.FAILED}
-    counts: Counter[str] = Counter()
-    for _ in range(200):
-        counts += dealt(team, team.publish(0))
-    assert counts["anna"] > 150
-    assert counts["ben"] > 5
+def test_a_membership_that_a_subscription_made_goes_with_the_last_one() -> None:
+    broker = Broker()
+    session = broker.session()
+    first, second = broker.subscribe(session, "t", "g"), broker.subscribe(session, "u", "g")
+    broker.step(Unsubscribe(session, broker.request(), first))
+    assert generation(broker) == 1
+    broker.step(Unsubscribe(session, broker.request(), second))
+    assert generation(broker) == 2
+    assert not broker.state.live.sessions[session].members
 
 
-def test_a_failing_member_gets_all_when_nobody_else_has_credit() -> None:
-    team = crew("anna", "ben", credit=30)
-    fail_often(team, "ben")
-    team.vanish("anna")
-    assert dealt(team, team.publish(0, 5)) == {"ben": 5}
+def test_a_membership_that_was_asked_for_stays_without_subscriptions() -> None:
+    broker = Broker()
+    session = broker.session()
+    join(broker, session, "m")
+    number = broker.subscribe(session, "t", "g")
+    broker.step(Unsubscribe(session, broker.request(), number))
+    assert generation(broker) == 1
 
 
-def test_five_minutes_without_an_outcome_make_a_member_healthy_again() -> None:
-    team = crew("anna", "ben")
-    fail_often(team, "ben")
-    for lease in team.leases_of("ben"):
-        team.ack(lease.id, "ben")
-    assert health(team)["ben"] is Health.FAILED
-    team.pass_time(members.WINDOW_MS + 1_000)
-    assert health(team)["ben"] is Health.HEALTHY
+def test_a_groups_patterns_stay_while_it_has_no_members() -> None:
+    broker = Broker()
+    broker.step(SessionClosed(broker.consumer("orders.*", "g")))
+    broker.publish("orders.new", 2)
+    member = broker.consumer("orders.*", "g")
+    assert broker.got() == [(member, "orders.new", 0), (member, "orders.new", 1)]
 
 
-def fail_often(team: Crew, name: str) -> None:
-    """Have a member fail at all it gets, until its health shows it; others acknowledge."""
-    for _ in range(kernels.SAMPLES_MIN):
-        team.publish(0, 2)
-        for each in list(team.sessions):
-            for lease in team.leases_of(each):
-                team.ack(lease.id, each, SettleAction.NACK if each == name else SettleAction.ACK)
+def test_two_groups_on_one_connection_get_a_message_each() -> None:
+    broker = Broker()
+    session = broker.session()
+    numbers = [broker.subscribe(session, "t", "g"), broker.subscribe(session, "t", "h")]
+    broker.publish("t")
+    assert sorted(each.subscription for each in broker.taken()) == numbers
 
 
-def health(team: Crew) -> dict[str, Health]:
-    return {info.name: info.health for info in members.describe(team.state, team.group.id, team.mono_ms)}
+def test_a_subscription_is_answered_before_anything_is_sent_under_it() -> None:
+    broker = Broker()
+    broker.publish("t")
+    session = broker.session()
+    effects = broker.step(Subscribe(session, broker.request(), "t", "g", 0, False))
+    assert [type(each).__name__ for each in effects] == ["Reply", "Deliver"]
 
 
-def test_what_is_known_of_a_member_is_shown() -> None:
-    team = crew("anna")
-    for _ in range(kernels.SAMPLES_MIN):
-        team.publish(0)
-        team.pass_time(1_000)
-        team.ack(team.leases_of("anna")[0].id, "anna")
-    team.publish(0, 3)
-    team.pass_time(500)
-    (info,) = members.describe(team.state, team.group.id, team.mono_ms)
-    assert (info.name, info.health, info.in_flight, info.oldest_pending_ms) == ("anna", Health.HEALTHY, 3, 500)
-    assert (info.outcomes, info.processing_ms, info.error_percent) == (kernels.SAMPLES_MIN, 1_000, 0)
-    assert info.suggested_lease_ms == 2_500
-    assert team.state.durable.topics[1].config.lease_ms == TopicConfig().lease_ms
-
-
-def test_a_member_that_needs_most_of_its_lease_is_suspicious() -> None:
-    slow = Sample(0, 25_000, 30_000, False)
-    conduct = Conduct()
-    for _ in range(kernels.SAMPLES_MIN):
-        conduct = members.after(conduct, slow)
-    assert members.health(conduct, 0) is Health.SUSPICIOUS
+def test_a_heartbeat_is_answered_with_the_generation() -> None:
+    broker = Broker()
+    session = broker.session()
+    assert broker.ask(Heartbeat(session, broker.request(), "")) == Joined(0)
+    join(broker, session, "m")
+    assert broker.ask(Heartbeat(session, broker.request(), "m")) == Joined(1)
+    assert isinstance(broker.ask(Heartbeat(session, broker.request(), "n")), Refused)
 
 
 @pytest.mark.parametrize(
-    ("failures", "took_ms", "expected"),
-    [
-        (0, 0, Health.HEALTHY),
-        (9, 0, Health.HEALTHY),
-        (10, 0, Health.WARNING),
-        (49, 0, Health.WARNING),
-        (50, 0, Health.SUSPICIOUS),
-        (89, 0, Health.SUSPICIOUS),
-        (90, 0, Health.FAILED),
-        (0, 1_499_999, Health.HEALTHY),
-        (0, 1_500_000, Health.WARNING),
-        (0, 2_400_000, Health.SUSPICIOUS),
-    ],
+    ("pattern", "group", "status"),
+    [("a.#.b", "g", Status.INVALID_PATTERN), ("t", " g", Status.GROUP_ERROR), ("t", "a/b", Status.GROUP_ERROR)],
 )
-def test_health_has_these_thresholds(failures: int, took_ms: int, expected: Health) -> None:
-    assert kernels.health(100, failures, took_ms, 100 * 30_000) == expected
-    assert kernels.health(kernels.SAMPLES_MIN - 1, failures, took_ms, 100 * 30_000) == Health.HEALTHY
+def test_a_refused_subscription_leaves_no_trace(pattern: str, group: str, status: Status) -> None:
+    broker = Broker()
+    session = broker.session()
+    before = broker.state
+    answer = broker.ask(Subscribe(session, broker.request(), pattern, group, 0, False))
+    assert isinstance(answer, Refused)
+    assert answer.status == status
+    assert broker.state == before
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 20_000), st.integers(0, 9), st.integers(1, 9), st.booleans()),
-        min_size=1,
-        max_size=300,
-    )
-)
-def test_sums_are_those_of_the_last_hundred_outcomes_of_five_minutes(told: list[tuple[int, int, int, bool]]) -> None:
-    conduct, now_ms, everything = Conduct(), 0, []
-    for later_ms, took_ms, allowed_ms, failed in told:
-        now_ms += later_ms // 2
-        everything.append(Sample(now_ms, took_ms, allowed_ms, failed))
-        conduct = members.after(conduct, everything[-1])
-    recent = [each for each in everything[-members.SAMPLES_MAX :] if each.at_ms >= now_ms - members.WINDOW_MS]
-    assert conduct.samples == tuple(recent)
-    assert conduct.failures == sum(each.failed for each in recent)
-    assert (conduct.took_ms, conduct.allowed_ms) == (
-        sum(each.took_ms for each in recent),
-        sum(each.allowed_ms for each in recent),
-    )
+def test_a_group_full_of_patterns_refuses_one_more_and_nobody_joins() -> None:
+    broker = Broker(Settings(patterns_max=1))
+    broker.consumer("t", "g")
+    session = broker.session()
+    before = broker.state
+    assert isinstance(broker.ask(Subscribe(session, broker.request(), "u", "g", 0, False)), Refused)
+    assert broker.state == before
 
 
-@pytest.mark.parametrize("strategy", ["round-robin", "range"])
-def test_a_group_without_members_expires_and_its_floors_with_it(strategy: str) -> None:
-    team = crew("anna", strategy=strategy)
+def test_a_connection_has_only_so_many_subscriptions() -> None:
+    broker = Broker(Settings(patterns_max=1))
+    session = broker.consumer("t")
+    answer = broker.ask(Subscribe(session, broker.request(), "u", "", 0, False))
+    assert isinstance(answer, Refused)
+    assert answer.status == Status.QUOTA
+
+
+@pytest.mark.parametrize(("member", "strategy"), [("", ""), ("a/b", ""), ("m", "best")])
+def test_a_join_that_makes_no_sense_is_refused(member: str, strategy: str) -> None:
+    broker = Broker()
+    session = broker.session()
+    assert isinstance(join(broker, session, member, strategy=strategy), Refused)
+    assert not broker.state.durable.groups
+
+
+def test_only_ones_own_subscription_can_be_ended_or_given_credit() -> None:
+    broker = Broker()
+    broker.consumer("t")
+    for request in (
+        Unsubscribe(broker.operator, broker.request(), 1),
+        SetCredit(broker.operator, broker.request(), 1, 5),
+        LeaveGroup(broker.operator, broker.request(), "g", "m"),
+    ):
+        assert isinstance(broker.ask(request), Refused)
+
+
+def test_no_credit_asked_for_is_the_default() -> None:
+    broker = Broker(Settings(max_inflight=3))
+    answer = broker.ask(Subscribe(broker.operator, broker.request(), "t", "", 0, False))
+    assert answer == Subscribed(1)
+    broker.publish("t", 5)
+    assert len(broker.got()) == 3
+
+
+def test_a_member_nothing_is_heard_of_is_shut_out_after_the_session_timeout() -> None:
+    broker = Broker(Settings(session_timeout_ms=30_000))
+    silent, alive = broker.consumer("t", "g"), broker.consumer("t", "g")
+    broker.pass_time(20_000)
+    broker.step(Seen(alive))
+    broker.pass_time(9_990)
+    assert silent in broker.state.live.sessions
+    broker.pass_time(10)
+    assert silent not in broker.state.live.sessions
+    assert alive in broker.state.live.sessions
+
+
+def test_a_session_in_no_group_may_be_silent() -> None:
+    broker = Broker(Settings(session_timeout_ms=30_000))
+    quiet = broker.consumer("t")
+    broker.pass_time(100_000)
+    assert quiet in broker.state.live.sessions
+
+
+def test_many_sessions_that_are_lost_at_once_leave_nothing_behind() -> None:
+    broker = Broker()
+    broker.publish("t", 3)
+    broker.begin_tick()
+    sessions = [broker.session() for _ in range(60)]
+    for session in sessions:
+        broker.step(Subscribe(session, broker.request(), "t", "", 1, False))
+        broker.step(Subscribe(session, broker.request(), "t", "g", 1, False))
+    broker.end_tick()
+    broker.publish("t", 3)
+    broker.begin_tick()
+    for session in sessions:
+        broker.step(SessionClosed(session))
+    broker.end_tick()
+    live = broker.state.live
+    assert not live.leases
+    assert not live.subscriptions
+    assert not live.ephemeral
+    assert not [owner for owner, _ in (*ordered(live.queues), *ordered(live.served_last)) if owner < 0]
+
+
+def test_a_member_that_a_subscription_made_answers_without_knowing_its_name() -> None:
+    team = crew("anna", strategy="sticky")
+    team.topic("sport", partitions=4)
     team.pass_time(200)
-    number = team.group.id
-    team.vanish("anna")
+    team.connect("ben:1")
+    team.subscribe("ben:1")
     team.pass_time(200)
-    team.wall_ms += EXPIRY_MS - 1_000
-    team.step()
-    assert team.phase is GroupState.EMPTY
-    team.wall_ms += 1_000
-    team.step()
-    assert team.phase is GroupState.DEAD
-    assert GroupDeleted(number) in team.records
-    assert not team.state.durable.cursors
-
-
-def test_a_group_with_members_does_not_expire_however_old_it_is() -> None:
-    team = crew("anna")
-    team.wall_ms += 2 * EXPIRY_MS
-    team.step()
+    session = team.sessions["anna"]
+    answer = team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", "", "")))
+    assert answer == out.Joined(team.group.generation)
     assert team.phase is GroupState.STABLE
+    session = team.sessions["ben:1"]
+    assert isinstance(team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", "", ""))), out.Joined)
+    name = f"ben:1-{session}"
+    assert isinstance(team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", name, ""))), out.Joined)
 
 
-def test_a_crash_counts_as_the_moment_the_members_left() -> None:
+def test_a_newcomer_has_to_say_who_it_is() -> None:
     team = crew("anna")
-    team.wall_ms += 2 * EXPIRY_MS
-    team.crash()
-    assert team.phase is GroupState.EMPTY
-    team.wall_ms += EXPIRY_MS - 1
-    team.step()
-    assert team.phase is GroupState.EMPTY
-    team.wall_ms += 2_000
-    team.step()
-    assert team.phase is GroupState.DEAD
-
-
-def test_an_expired_group_begins_anew() -> None:
-    team = crew("anna")
-    team.publish(0, 3)
-    for lease in team.leases_of("anna"):
-        team.ack(lease.id, "anna")
-    team.vanish("anna")
-    team.wall_ms += EXPIRY_MS
-    team.step()
-    team.enter("anna", "sticky")
-    team.pass_time(200)
-    assert team.group.mode == "partitioned"
-    assert sum(last - first + 1 for lease in team.leases_of("anna") for first, last in lease.ranges) == 3
-
-
-def test_an_operator_changes_the_strategy_of_a_group_without_members() -> None:
-    team = crew("anna", strategy="range")
-    refused = configure(team, "least-loaded")
-    assert isinstance(refused, out.Refused)
-    assert refused.status == Status.EXISTS
-    team.vanish("anna")
-    assert configure(team, "least-loaded") == out.Done()
-    assert (team.group.mode, team.group.strategy, team.group.shares) == ("shared", "least-loaded", ())
-    team.enter("anna", "least-loaded")
-    assert len(deliveries(team.publish(0))) == 1
-
-
-def configure(team: Crew, strategy: str) -> out.Answer:
-    return team.answer(team.step(ask.ConfigureGroup(OPERATOR, team.request(), "crew", strategy)))
-
-
-@pytest.mark.parametrize("strategy", ["round-robin", "range"])
-def test_an_operator_removes_a_member(strategy: str) -> None:
-    team = crew("anna", "ben", strategy=strategy)
-    team.pass_time(200)
-    request = ask.RemoveMember(OPERATOR, team.request(), "crew", "ben")
-    effects = team.step(request)
-    assert [each.session for each in effects if isinstance(each, out.CloseSession)] == [team.sessions["ben"]]
-    team.pass_time(200)
-    assert [info.name for info in members.describe(team.state, team.group.id, team.mono_ms)] == ["anna"]
-    refused = team.answer(team.step(ask.RemoveMember(OPERATOR, team.request(), "crew", "ben")))
-    assert isinstance(refused, out.Refused)
-
-
-def test_a_shared_group_has_no_partitions_to_move() -> None:
-    team = crew("anna")
-    answer = team.answer(team.step(ask.RebalanceGroup(OPERATOR, team.request(), "crew")))
-    assert isinstance(answer, out.Refused)
-    assert "shared" in answer.reason
-
-
-def test_a_subscriber_without_a_group_that_is_too_far_behind_jumps_ahead_and_is_told() -> None:
-    team = Crew(Settings(ephemeral_lag_max=10))
-    team.topic(partitions=1)
-    session = team.connect("anna")
-    team.step(ask.Subscribe(session, team.request(), "news", "", 2, False))
-    team.publish(0, 2)
-    assert [each for each in team.publish(0, 10) if isinstance(each, out.Overtaken)] == []
-    (told,) = [each for each in team.publish(0, 3) if isinstance(each, out.Overtaken)]
-    assert (told.session, told.topic, told.first, told.last) == (session, "news", 2, 9)
-    (held,) = team.state.live.leases
-    effects = acknowledged(team, session, held)
-    assert [each.ranges for each in deliveries(effects)] == [((10, 11),)]
-
-
-def acknowledged(team: Crew, session: int, lease: int) -> list[out.AnyEffect]:
-    first, last = team.state.live.leases[lease].ranges[0]
-    item = ask.SettleItem(lease, SettleAction.ACK, first, last)
-    return team.step(ask.Settle(session, team.request(), (item,)))
-
-
-def test_a_group_never_jumps_ahead() -> None:
-    team = Crew(Settings(ephemeral_lag_max=10))
-    team.topic(partitions=1)
-    team.enter("anna", "", credit=1)
-    assert [each for each in team.publish(0, 50) if isinstance(each, out.Overtaken)] == []
+    team.connect("ben")
+    assert isinstance(
+        team.answer(team.step(ask.JoinGroup(team.sessions["ben"], team.request(), "crew", "", ""))), out.Refused
+    )

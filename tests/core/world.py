@@ -443,7 +443,7 @@ def _tell_request(model: Model, given: Request, seen: Observed) -> None:
         case ask.ListTopics():
             model.list_topics(*who, given.pattern)
         case ask.CreateTopic():
-            model.create_topic(*who, given.topic, given.partitions, _config(given.config))
+            model.create_topic(*who, given.topic, given.partitions, given.lanes, _config(given.config))
         case ask.DeleteTopic():
             model.delete_topic(*who, given.topic, force=given.force)
         case _:

@@ -1,0 +1,135 @@
+"""Dead letters: the copy and the settling of the original are one, and a dead letter does not die again."""
+
+from __future__ import annotations
+
+from dovetail.core.codes import Outcome
+from dovetail.core.effects import Settlement
+from dovetail.core.inputs import Copied
+from dovetail.core.records import BatchAppended, DeadLettered, TopicConfig, TopicCreated
+from tests.core.broker import DYING, PENDING, SETTLED, Broker
+
+
+def a_dying_message() -> tuple[Broker, int]:
+    broker = Broker()
+    member = broker.consumer("t", "g")
+    broker.publish("t", 3)
+    (lease,) = broker.state.live.leases
+    broker.reject(member, lease, 1)
+    return broker, member
+
+
+def test_a_rejected_message_is_copied_with_its_story() -> None:
+    broker, _ = a_dying_message()
+    (copy,) = broker.copies
+    story = dict(copy.headers)
+    assert copy.offset == 1
+    assert (story["dovetail-topic"], story["dovetail-offset"], story["dovetail-group"]) == ("t", "1", "g")
+    assert (story["dovetail-attempts"], story["dovetail-reason"]) == ("1", "rejected")
+
+
+def test_the_copy_and_the_settling_of_the_original_are_one_frame() -> None:
+    broker, _ = a_dying_message()
+    assert broker.state_of("g", "t", 1) == DYING
+    broker.answer_copy()
+    kinds = [type(record) for record in broker.frames[-1][2]]
+    assert kinds == [TopicCreated, BatchAppended, DeadLettered]
+    assert broker.state_of("g", "t", 1) == SETTLED
+    assert broker.state.durable.cursors[1, 1].dead_count == 1
+
+
+def test_the_dead_letters_can_be_read() -> None:
+    broker, _ = a_dying_message()
+    broker.answer_copy()
+    broker.store()
+    broker.taken()
+    reader = broker.consumer("*.dlq", "undertaker")
+    assert broker.got() == [(reader, "t.dlq", 0)]
+
+
+def test_the_second_dead_letter_goes_to_the_same_topic() -> None:
+    broker, member = a_dying_message()
+    broker.answer_copy()
+    (lease,) = broker.state.live.leases
+    broker.reject(member, lease, 2)
+    broker.answer_copy()
+    assert [type(record) for record in broker.frames[-1][2]] == [BatchAppended, DeadLettered]
+
+
+def test_a_message_that_was_dying_at_a_crash_dies_again() -> None:
+    broker, _ = a_dying_message()
+    broker.crash(broker.frames[-1][0])
+    assert broker.state_of("g", "t", 1) == PENDING
+    broker.consumer("t", "g")
+    broker.heal_reads()
+    assert [copy.offset for copy in broker.copies] == [1]
+    broker.answer_copy()
+    assert broker.state_of("g", "t", 1) == SETTLED
+
+
+def test_what_was_committed_meanwhile_makes_no_dead_letter() -> None:
+    broker, _ = a_dying_message()
+    broker.commit("g", "t", 3)
+    broker.answer_copy()
+    assert "t.dlq" not in broker.state.durable.topics_by_name
+
+
+def test_what_was_sought_again_meanwhile_makes_no_dead_letter() -> None:
+    broker, _ = a_dying_message()
+    broker.seek("g", "t", 0)
+    broker.answer_copy()
+    assert "t.dlq" not in broker.state.durable.topics_by_name
+    assert broker.state_of("g", "t", 1) == "leased"
+
+
+def test_a_copy_for_a_topic_that_is_gone_is_ignored() -> None:
+    broker, _ = a_dying_message()
+    broker.delete("t", force=True)
+    broker.answer_copy()
+    assert not broker.state.durable.topics
+
+
+def test_an_original_that_is_gone_from_disk_is_expired() -> None:
+    broker, _ = a_dying_message()
+    broker.step(Copied(broker.copies.pop().ticket, 0, 0))
+    assert broker.state_of("g", "t", 1) == SETTLED
+    assert broker.state.durable.cursors[1, 1].expired_count == 1
+
+
+def test_a_copy_nobody_asked_for_is_ignored() -> None:
+    broker = Broker()
+    before = broker.state
+    broker.step(Copied(7, 7, 100))
+    assert broker.state == before
+
+
+def test_a_dead_letter_that_fails_is_dropped() -> None:
+    broker = Broker()
+    member = broker.consumer("t.dlq", "g")
+    broker.publish("t.dlq")
+    (lease,) = broker.state.live.leases
+    answer = broker.reject(member, lease, 0)
+    assert isinstance(answer, Settlement)
+    assert answer.results[0][1] == Outcome.DROPPED
+    assert not broker.copies
+    assert broker.state_of("g", "t.dlq", 0) == SETTLED
+
+
+def test_a_topic_may_do_without_dead_letters() -> None:
+    broker = Broker()
+    broker.create("t", config=TopicConfig(max_retries=0, dead_letters=False))
+    member = broker.consumer("t", "g")
+    broker.publish("t")
+    (lease,) = broker.state.live.leases
+    broker.nack(member, lease, 0)
+    assert not broker.copies
+    assert broker.state_of("g", "t", 0) == SETTLED
+
+
+def test_a_subscriber_without_a_group_has_dead_letters_too() -> None:
+    broker = Broker()
+    session = broker.consumer("t")
+    broker.publish("t")
+    (lease,) = broker.state.live.leases
+    broker.reject(session, lease, 0)
+    broker.answer_copy()
+    assert broker.state.durable.logs[2].end == 1
