@@ -72,10 +72,12 @@ def find_or_create(turn: Turn, text: str, strategy: str = "") -> Group:
 
 
 def join(turn: Turn, request: JoinGroup) -> None:
-    """A session becomes a member under a name of its own choice."""
+    """A session becomes a member under a name of its own choice; a member may leave its name out."""
     session = turn.sessions[request.session]
+    mine = member_of(session, turn.durable.groups_by_name.get(request.group, 0))
+    known = mine.name if mine is not None and request.member in ("", mine.name) else ""
     try:
-        name = names.plain_name(request.member, "member name")
+        name = known or names.plain_name(request.member, "member name")
         group = find_or_create(turn, request.group, request.strategy)
         _enter(turn, session, group, name, implicit=False)
     except BadName as error:
