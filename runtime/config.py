@@ -33,6 +33,8 @@ class Config(Struct, frozen=True):
     checkpoint_ms: int = 300_000
     drain_ms: int = 5_000
     go_on_without_damage: bool = False
+    record: str = ""
+    """Where a recording of the core's inputs is kept; empty: none is."""
 
 
 class BadAddress(ValueError):

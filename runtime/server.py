@@ -22,13 +22,17 @@ import structlog
 from dovetail.core.awaken import awaken
 from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
+from dovetail.core.effects import AnyEffect
 from dovetail.core.frames import ErrorCode, FrameType, encode
 from dovetail.core.ids import Bug, Now
-from dovetail.core.node import Node
+from dovetail.core.inputs import AnyInput
+from dovetail.core.node import Node, Observer
+from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
 from dovetail.runtime.config import Config, address
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.metrics import Metrics
+from dovetail.runtime.recorder import Recorder
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Kind, Task, run
 from dovetail.runtime.storage.findings import Corrupted, Progress, Unusable
@@ -71,7 +75,8 @@ class Server:
         self.config = config
         self.opened = opened
         self.metrics = Metrics()
-        self.node = _new_node(config, opened, self.metrics)
+        self._recorder = _recorder(config, opened)
+        self.node = _new_node(config, opened, self._observe)
         self.port = 0
         self.http_port = 0
         self.failure: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
@@ -188,6 +193,19 @@ class Server:
         self._journal_lane.shutdown(wait=True)
         self._log_lane.shutdown(wait=True)
         self._disk.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _observe(
+        self,
+        now: Now,
+        arrived: tuple[AnyInput, ...],
+        records: tuple[AnyRecord, ...],
+        effects: tuple[AnyEffect, ...],
+    ) -> None:
+        self.metrics.observe(now, arrived, records, effects)
+        if self._recorder is not None:
+            self._recorder.observe(now, arrived, records, effects)
 
     def _wake(self) -> None:
         """Have a tick run after everything that is ready now was received."""
@@ -261,8 +279,8 @@ class Server:
             self.metrics.disk(lane is self._journal_lane, self._loop.time() - started)
             try:
                 then(future.result())
-            except Exception as error:
-                self._bug(error)
+            except Exception as trouble:
+                self._bug(trouble)
                 return
             self._wake()
 
@@ -411,7 +429,11 @@ def listen_trouble(host: str, port: int, error: OSError) -> str:
     return f"can't listen on {host}:{port}: {error.strerror or error}; choose another address with --listen or --http"
 
 
-def _new_node(config: Config, opened: Opened, metrics: Metrics) -> Node:
+def _recorder(config: Config, opened: Opened) -> Recorder | None:
+    return Recorder(config.record, opened.durable, config.settings) if config.record else None
+
+
+def _new_node(config: Config, opened: Opened, observe: Observer) -> Node:
     settings = config.settings
     terms = Terms(
         broker=opened.broker_id,
@@ -422,7 +444,7 @@ def _new_node(config: Config, opened: Opened, metrics: Metrics) -> Node:
         codecs=CODECS,
     )
     committer = Committer(lsn=opened.durable.lsn, crc=opened.crc, salt=opened.salt, linger_ms=settings.settle_linger_ms)
-    return Node(awaken(opened.durable, settings), committer, terms, config.node, metrics.observe)
+    return Node(awaken(opened.durable, settings), committer, terms, config.node, observe)
 
 
 def _start_failure(data: str, error: Exception) -> StartFailed:

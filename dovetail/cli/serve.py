@@ -28,6 +28,7 @@ def serve(
     ] = "127.0.0.1:7400",
     http: Annotated[str, typer.Option(help="HOST:PORT for HTTP; empty for none.")] = "127.0.0.1:7480",
     partitions: Annotated[int, typer.Option(min=1, max=1000, help="Partitions of a topic made on first use.")] = 1,
+    record: Annotated[str, typer.Option(help="Keep a recording here, for `dovetail sim replay`.")] = "",
     log_format: Annotated[str, typer.Option(help="text, json, or auto: text on a terminal, else JSON.")] = "auto",
 ) -> None:
     """Run a broker. It stops cleanly on SIGTERM and SIGINT (Ctrl-C)."""
@@ -43,7 +44,7 @@ def serve(
     except BadAddress as error:
         fail(str(error), Exit.USAGE)
     _set_up_logs(log_format)
-    config = Config(data=data, listen=listen, http=http, settings=Settings(partitions=partitions))
+    config = Config(data=data, listen=listen, http=http, settings=Settings(partitions=partitions), record=record)
     raise typer.Exit(asyncio.run(_serve(config)))
 
 
