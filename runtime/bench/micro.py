@@ -1,7 +1,7 @@
 """Benchmarks of the parts without I/O: the core's decisions, the codecs, and the whole node between two byte streams.
 
-Promises  each part is timed beside a baseline that says what it is, turn by turn in the same run, so that a busy
-          machine slows both; the best turn of several counts.
+Promises  each part is timed beside a baseline that says what it is, turn by turn in the same run, in processor time;
+          the best turn of several counts.
 Never     asserts a time: figures are for reading, and for comparing within one run.
 """
 
@@ -86,16 +86,18 @@ def _time(part: _Part, seconds: float) -> Timed:
 
 
 def _mean_ns(work: Work, seconds: float) -> float:
-    """The mean over a stretch of time."""
+    """The mean over a stretch of processor time, which others on the machine do not use up."""
     work()
-    count = 0
-    begun_ns = now_ns = time.perf_counter_ns()
-    stop_ns = begun_ns + int(seconds * 1e9)
-    while now_ns < stop_ns:
-        work()
-        count += 1
-        now_ns = time.perf_counter_ns()
-    return (now_ns - begun_ns) / count
+    wanted_ns = int(seconds * 1e9)
+    count = 1
+    while True:
+        begun_ns = time.process_time_ns()
+        for _ in range(count):
+            work()
+        taken_ns = time.process_time_ns() - begun_ns
+        if taken_ns >= wanted_ns:
+            return taken_ns / count
+        count *= 2
 
 
 class Cycle:
