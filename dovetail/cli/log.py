@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from dovetail.cli.output import Json, fail, print_json
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
+    from dovetail.runtime.storage.findings import Progress
     from dovetail.runtime.storage.real_disk import RealDisk
 
 app = typer.Typer(no_args_is_help=True, help="Verify, dump and repair a data directory, offline.")
@@ -41,8 +43,8 @@ def verify_directory(directory: Directory, json: Json = False) -> None:
     from dovetail.runtime.storage.disk import run
     from dovetail.runtime.storage.layout import StoreOptions
 
-    with _opened(directory) as disk:
-        found = run(disk, tools.verify(StoreOptions()))
+    with _opened(directory) as disk, _progress() as show:
+        found = run(disk, tools.verify(StoreOptions(), show))
     if json:
         print_json(found)
     else:
@@ -96,7 +98,6 @@ def repair_directory(
     if not yes:
         fail(f"look first: `dovetail log verify {directory}`; then repair with --yes", Exit.USAGE)
     with _opened(directory) as disk:
-        run(disk, tools.verify(StoreOptions()))
         done = run(disk, tools.repair(StoreOptions(), time.time_ns() // 1_000_000, secrets.randbits(63) + 1))
     if json:
         print_json(done)
@@ -106,6 +107,20 @@ def repair_directory(
     for path in done.quarantined:
         typer.echo(f"kept: {path}")
     typer.echo("repaired" if done.quarantined else "nothing to repair")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar on standard error, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda seen: bar.update(task, description=seen.stage, completed=seen.done_bytes, total=seen.total_bytes)
 
 
 @contextmanager

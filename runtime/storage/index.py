@@ -10,6 +10,7 @@ Never     is the only copy of anything.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from itertools import chain
 from struct import Struct as Layout
@@ -31,13 +32,13 @@ class Point(Struct, frozen=True):
 
 
 class Index:
-    """The points of one part, in order. Its first entry needs none."""
+    """The points of one part, in order, 24 bytes each. Its first entry needs none."""
 
     def __init__(self, base: int) -> None:
         self.base = base
-        self._offsets: list[int] = []
-        self._positions: list[int] = []
-        self._arrivals: list[int] = []
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._arrivals = array("q")
 
     def add(self, offset: int, position: int, arrival_ms: int) -> None:
         self._offsets.append(offset)

@@ -27,6 +27,8 @@ class StoreOptions(Struct, frozen=True):
     log_segment_bytes: int = 64 << 20
     log_segment_ms: int = 24 * 3_600_000
     index_every_bytes: int = 4096
+    indexes_loaded_max: int = 64
+    """Indexes of closed parts that stay in memory; one of a full part takes 400 KiB."""
     preallocate: bool = True
     """Write journal segments full of zeros first: a sync then has no metadata to write."""
     checkpoint_journal_bytes: int = 256 << 20

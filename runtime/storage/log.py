@@ -9,6 +9,7 @@ Never     syncs by itself, and never trusts an index it has not checked against 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -78,10 +79,26 @@ class Part:
         return self.path, self.stem + ".index", self.stem + ".timeindex"
 
 
+class Loaded:
+    """The closed parts whose indexes are in memory: the ones used last, over all logs."""
+
+    def __init__(self, parts_max: int) -> None:
+        self._max = parts_max
+        self._parts: OrderedDict[str, Part] = OrderedDict()
+
+    def used(self, part: Part) -> None:
+        """Keep this part's index for now; the one that was used longest ago may have to go."""
+        self._parts[part.stem] = part
+        self._parts.move_to_end(part.stem)
+        if len(self._parts) > self._max:
+            _, oldest = self._parts.popitem(last=False)
+            oldest.index = None
+
+
 class LogFiles:
     """One log: its parts in order, and `end`, the offset that is appended next."""
 
-    def __init__(self, log: int, directory: str, end: int, options: StoreOptions) -> None:
+    def __init__(self, log: int, directory: str, end: int, options: StoreOptions, loaded: Loaded) -> None:
         self.log = log
         self.directory = directory
         self.end = end
@@ -91,6 +108,7 @@ class LogFiles:
         """Files that were never finished."""
         self._newest_ms: int | None = None
         self._options = options
+        self._loaded = loaded
 
     @property
     def is_dirty(self) -> bool:
@@ -134,6 +152,8 @@ class LogFiles:
                 yield from self.index_of(last)
                 return last
             yield from self._write_index(last)
+            if last.has_index_files:
+                self._loaded.used(last)
         else:
             yield MakeDir(parent(self.directory))
             yield MakeDir(self.directory)
@@ -257,6 +277,8 @@ class LogFiles:
                 part.index = Index(part.base)
         if part.index is None:
             return (yield from self.rebuild_index(part))
+        if part is not self.parts[-1] and part.has_index_files:
+            self._loaded.used(part)
         return part.index
 
     def rebuild_index(self, part: Part) -> Task[Index]:

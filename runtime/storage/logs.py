@@ -17,7 +17,7 @@ from dovetail.core.records import LogTrimmed, TopicCreated, TopicDeleted
 from dovetail.core.state import Durable
 from dovetail.runtime.storage.disk import Sync, SyncAll, SyncDir, Task, parent, remove_tree
 from dovetail.runtime.storage.layout import TOPICS, StoreOptions, log_path, topic_path
-from dovetail.runtime.storage.log import LogFiles
+from dovetail.runtime.storage.log import Loaded, LogFiles
 
 
 class Place(Struct, frozen=True):
@@ -34,6 +34,7 @@ class Logs:
     def __init__(self, options: StoreOptions) -> None:
         self.files: dict[int, LogFiles] = {}
         self._options = options
+        self._loaded = Loaded(options.indexes_loaded_max)
         self._places: dict[int, Place] = {}
         self._dirty: dict[int, LogFiles] = {}
 
@@ -49,7 +50,7 @@ class Logs:
         for place, end in enumerate(ends):
             directory = log_path(name, place // width, place % width, lanes)
             number = first_log + place
-            self.files.setdefault(number, LogFiles(number, directory, end, self._options))
+            self.files.setdefault(number, LogFiles(number, directory, end, self._options, self._loaded))
             count += 1
         self._places[topic] = Place(name, first_log, count)
 

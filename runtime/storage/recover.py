@@ -58,6 +58,7 @@ from dovetail.runtime.storage.scan import (
 from dovetail.runtime.storage.survey import Survey, judge_logs, rescue, survey_logs
 
 Report = Callable[[Progress], None]
+PROGRESS_BYTES = 8 << 20
 
 
 class Recovered(Struct, frozen=True):
@@ -135,6 +136,7 @@ def examine(
     first = next((segment.header.first_lsn for segment in segments if segment.header), 1)
     older = min(kept.newest.lsn, max(kept.older_lsn, first - 1)) if kept.newest.lsn else 0
     scanned = yield from scan(segments, whose.salt, older, kept.newest.lsn, fold.visit)
+    fold.say("looking at the logs")
     surveys, strangers = yield from survey_logs(options, kept.newest, fold.durable, fold.starts)
     rescued = yield from rescue(surveys, scanned, kept.newest.lsn)
     findings += kept.findings + scanned.findings + judge_logs(surveys, rescued, strangers, fold.durable)
@@ -144,6 +146,7 @@ def examine(
 def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
     """Go on from a directory that holds everything it promised."""
     journal = yield from _go_on(options, found.identity, found.segments, found.scanned)
+    found.fold.say("writing the logs")
     logs = yield from _write_logs(options, found.kept.newest, found.fold, found.scanned, found.surveys, found.rescued)
     durable = found.fold.durable
     yield from _tidy(found.kept, found.leftovers, durable.lsn)
@@ -151,7 +154,8 @@ def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
         if info.is_dir and info.name not in durable.topics_by_name:
             yield from remove_tree(topic_path(info.name))
     report = found.report(durable.lsn, found.findings)
-    return Recovered(durable, found.identity, journal, logs, found.scanned.crc, report)
+    headless = tuple(segment.path for segment in found.segments if segment.header is None)
+    return Recovered(durable, found.identity, journal, logs, found.scanned.crc, report, headless)
 
 
 def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
@@ -217,6 +221,7 @@ class Fold:
         self.starts: dict[int, int] = {}
         """Where logs that are younger than the checkpoint began."""
         self._total = total_bytes
+        self._said = 0
         self._on_progress = on_progress
 
     def visit(self, frame: Frame) -> None:
@@ -238,8 +243,14 @@ class Fold:
                 self.starts.update(enumerate(item.starts, item.first_log))
         self.frames += 1
         self.done_bytes += len(frame.body)
-        if self._on_progress is not None and self.frames % 1000 == 0:
-            self._on_progress(Progress("journal", self.done_bytes, self._total))
+        if self.done_bytes - self._said >= PROGRESS_BYTES:
+            self._said = self.done_bytes
+            self.say("reading the journal")
+
+    def say(self, stage: str) -> None:
+        """Tell whoever watches how far it is."""
+        if self._on_progress is not None:
+            self._on_progress(Progress(stage, min(self.done_bytes, self._total), self._total))
 
 
 def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[Finding, ...]]]:

@@ -28,7 +28,7 @@ from dovetail.runtime.storage.retention import Proposal, lowest_floor, propose
 from dovetail.runtime.storage.salvage import damages, mend, move_aside
 
 PREPARE_BYTES = 1 << 20
-"""How much of a spare segment is written at a time."""
+"""How much of a spare segment is written at a time, at least: it must be ready when the other half is full."""
 CHECKPOINTS_KEPT = 2
 
 
@@ -113,7 +113,8 @@ class Store:
         yield from self._logs.apply(items)
         self._written_lsn = lsn
         if self._journal.wants_spare:
-            yield from self._journal.prepare(PREPARE_BYTES)
+            size = sum(item.size_bytes for item in items if isinstance(item, Entry))
+            yield from self._journal.prepare(max(PREPARE_BYTES, 3 * size))
 
     def read(self, log: int, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
         """Whole entries from the one that contains `offset` on, or the next one there is, at least one if there

@@ -20,7 +20,7 @@ from dovetail.core.journal_format import Entry, Frame
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import identity
 from dovetail.runtime.storage.codecs import CODECS
-from dovetail.runtime.storage.disk import DiskError, Kind, Lock, Task, Unlock
+from dovetail.runtime.storage.disk import Lock, Task, Unlock
 from dovetail.runtime.storage.findings import Finding, Outcome, Progress, RecoveryReport, Unusable
 from dovetail.runtime.storage.identity import Identity
 from dovetail.runtime.storage.layout import LOCK, StoreOptions
@@ -97,6 +97,7 @@ def _verify(options: StoreOptions, on_progress: Report | None) -> Task[Verified]
 
 def repair(options: StoreOptions, wall_ms: int, salt: int) -> Task[Repaired]:
     """Go on without what is damaged: afterwards a broker starts, and `verify` finds nothing lost."""
+    yield from _whose()
     store, opened = yield from open_store(options, HOLDER, wall_ms, salt, go_on_without_damage=True)
     try:
         findings, kept = yield from store.mend()
@@ -200,26 +201,26 @@ def _emit_findings(found: Examined, emit: Emit) -> None:
 
 
 def _examine(options: StoreOptions, on_progress: Report | None) -> Task[Examined]:
-    """Recovery's own look at the directory; an identity that can't be read is taken from the journal."""
-    whose = yield from identity.read()
-    findings: tuple[Finding, ...] = ()
-    if not isinstance(whose, Identity):
-        missing = Finding(Outcome.REPAIRED, "broker.json", 0, "is missing")
-        findings = (whose or missing,)
-        whose = yield from identity.from_journal(0)
-        if whose is None:
-            raise Unusable("there is no broker.json and no journal: this is not a data directory")
+    """Recovery's own look at the directory."""
+    whose, findings = yield from _whose()
     return (yield from examine(options, whose, False, findings, on_progress))
+
+
+def _whose() -> Task[tuple[Identity, tuple[Finding, ...]]]:
+    """The directory's identity; one that can't be read is taken from the journal."""
+    found = yield from identity.read()
+    if isinstance(found, Identity):
+        return found, ()
+    whose = yield from identity.from_journal(0)
+    if whose is None:
+        raise Unusable("there is no broker.json and no journal: this is not a data directory")
+    return whose, (found or Finding(Outcome.REPAIRED, "broker.json", 0, "is missing"),)
 
 
 def _locked(task: Task[T]) -> Task[T]:
     """Do the task while holding the directory's lock."""
-    try:
-        yield Lock(LOCK, HOLDER)
-    except DiskError as error:
-        if error.kind is Kind.MISSING:
-            raise Unusable("there is no such directory") from error
-        raise
+    yield from _whose()
+    yield Lock(LOCK, HOLDER)
     try:
         result = yield from task
     except Exception:

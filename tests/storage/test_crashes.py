@@ -194,9 +194,10 @@ def relax(disk: SimDisk, history: History) -> None:
     """Some commits ask for no sync; their entries reach the logs all the same."""
     broker = Recorded(disk, history)
     log = broker.create("orders", sync=SyncPolicy.OS)
-    for number in range(12):
+    for number in range(8):
         broker.commit([broker.entry(log, b"%d" % number * 90)], sync=number % 4 == 3)
-    broker.commit([LogTrimmed(log, 6)], sync=False)
+    broker.checkpoint()
+    broker.commit([LogTrimmed(log, 4)], sync=False)
     broker.commit([broker.entry(log, b"x" * 100)], sync=False)
     broker.checkpoint()
     broker.commit([broker.entry(log, b"y" * 100)], sync=False)

@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.core.evolve import evolve_frame
 from dovetail.core.journal_format import Item, encode_frame, records_of
-from dovetail.core.records import TopicDeleted
+from dovetail.core.records import SyncPolicy, TopicDeleted
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint
 from dovetail.runtime.storage.disk import (
@@ -269,3 +269,17 @@ def test_when_the_newest_checkpoint_is_damaged_the_older_and_the_journal_give_th
     assert again.read_all(log) == published
     assert [finding.path for finding in again.opened.report.findings] == [newest]
     assert again.opened.report.findings[0].outcome is Outcome.REPAIRED
+
+
+def test_a_checkpoint_is_never_ahead_of_the_journal_on_the_disk() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, TINY)
+    log = broker.create("orders", sync=SyncPolicy.OS)
+    published = [broker.entry(log, b"never synced by its own commit")]
+    broker.commit(published, sync=False)
+    broker.checkpoint()
+    disk.crash(lambda size: 0)
+    disk.flip([path for path, _ in disk.files() if path.startswith("checkpoints/")][-1], 99)
+    again = Broker(disk, TINY)
+    assert again.durable == broker.durable
+    assert again.read_all(log) == published

@@ -142,4 +142,8 @@ def test_a_directory_in_use_or_not_there_is_refused(data: Path, tmp_path: Path) 
     assert "a test" in locked.output
     assert values_of(broker.read(1, 0, 1)) == [b"message 0" * 10]
     disk.close()
-    assert runner.invoke(app, ["verify", os.fspath(tmp_path / "nowhere")]).exit_code == Exit.DAMAGED
+    for command in (["verify"], ["dump"], ["repair", "--yes"]):
+        refused = runner.invoke(app, [*command, os.fspath(tmp_path / "nowhere")])
+        assert refused.exit_code == Exit.DAMAGED
+        assert "not a data directory" in refused.output
+    assert not (tmp_path / "nowhere").exists()
