@@ -244,28 +244,3 @@ def test_many_sessions_that_are_lost_at_once_leave_nothing_behind() -> None:
     assert not live.subscriptions
     assert not live.ephemeral
     assert not [owner for owner, _ in (*ordered(live.queues), *ordered(live.served_last)) if owner < 0]
-
-
-def test_a_member_that_a_subscription_made_answers_without_knowing_its_name() -> None:
-    team = crew("anna", strategy="sticky")
-    team.topic("sport", partitions=4)
-    team.pass_time(200)
-    team.connect("ben:1")
-    team.subscribe("ben:1")
-    team.pass_time(200)
-    session = team.sessions["anna"]
-    answer = team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", "", "")))
-    assert answer == out.Joined(team.group.generation)
-    assert team.phase is GroupState.STABLE
-    session = team.sessions["ben:1"]
-    assert isinstance(team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", "", ""))), out.Joined)
-    name = f"ben:1-{session}"
-    assert isinstance(team.answer(team.step(ask.JoinGroup(session, team.request(), "crew", name, ""))), out.Joined)
-
-
-def test_a_newcomer_has_to_say_who_it_is() -> None:
-    team = crew("anna")
-    team.connect("ben")
-    assert isinstance(
-        team.answer(team.step(ask.JoinGroup(team.sessions["ben"], team.request(), "crew", "", ""))), out.Refused
-    )

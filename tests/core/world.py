@@ -7,7 +7,6 @@ copies when told to, a network that reports what was sent when told to.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
 
 from dovetail.core import effects as out
 from dovetail.core import inputs as ask
@@ -377,10 +376,7 @@ def tell_input(world: World, model: Model, given: ask.AnyInput, seen: Observed) 
         case ask.Publish():
             _tell_publish(model, given, seen)
         case _:
-            if given.session in model.sessions:
-                _tell_request(model, given, seen)
-            else:
-                model.no_such_session(given.session, given.request)
+            _tell_request(model, given, seen)
 
 
 def _tell_publish(model: Model, given: ask.Publish, seen: Observed) -> None:
@@ -396,25 +392,11 @@ def _tell_publish(model: Model, given: ask.Publish, seen: Observed) -> None:
     )
 
 
-Request = (
-    ask.Settle
-    | ask.Subscribe
-    | ask.Unsubscribe
-    | ask.JoinGroup
-    | ask.LeaveGroup
-    | ask.Heartbeat
-    | ask.SetCredit
-    | ask.Fetch
-    | ask.Commit
-    | ask.Seek
-    | ask.ListTopics
-    | ask.CreateTopic
-    | ask.DeleteTopic
-)
-
-
-def _tell_request(model: Model, given: Request, seen: Observed) -> None:
-    who = given.session, given.request
+def _tell_request(model: Model, given: ask.AnyInput, seen: Observed) -> None:
+    """What a session asks for; nothing is done for one that is over."""
+    who = getattr(given, "session", 0), getattr(given, "request", 0)
+    if who[0] not in model.sessions:
+        return model.no_such_session(*who)
     match given:
         case ask.Settle():
             items = [(each.lease, each.action, each.first, each.last, each.delay_ms) for each in given.items]
@@ -447,7 +429,8 @@ def _tell_request(model: Model, given: Request, seen: Observed) -> None:
         case ask.DeleteTopic():
             model.delete_topic(*who, given.topic, force=given.force)
         case _:
-            assert_never(given)
+            raise Disagreement(f"the model does not know {given!r}")
+    return None
 
 
 def tell_effect(world: World, model: Model, effect: out.AnyEffect) -> None:
@@ -476,7 +459,7 @@ def tell_effect(world: World, model: Model, effect: out.AnyEffect) -> None:
         case out.Read() | out.Find() | out.Hurry():
             pass
         case _:
-            assert_never(effect)
+            raise Disagreement(f"the model does not know {effect!r}")
 
 
 def plain(answer: out.Answer) -> Answer:
@@ -501,4 +484,4 @@ def plain(answer: out.Answer) -> Answer:
         case out.Refused():
             return ("refused", int(answer.status))
         case _:
-            assert_never(answer)
+            raise Disagreement(f"the model does not know {answer!r}")
