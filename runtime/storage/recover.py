@@ -328,20 +328,9 @@ def _write_logs(
     for number in [number for number in logs.files if number not in fold.durable.logs]:
         del logs.files[number]
     for each in surveys:
-        files = each.files
-        logs.files[files.log] = files
-        for path in files.leftovers:
-            yield from remove_file(path)
-        is_longer = bool(files.parts) and (each.part is not files.parts[-1] or each.position < files.parts[-1].size)
-        if each.found < each.end and not rescued.get(files.log):
-            yield from files.cut(None, 0)
-        elif is_longer:
-            yield from files.cut(each.part, each.position)
-        if rescued.get(files.log):
-            files.end = max(each.found, rescued[files.log][0].base)
-            yield from files.append(rescued[files.log])
-        files.end = each.end
-        logs.touch(files)
+        logs.files[each.files.log] = each.files
+        yield from _cut_back(each, rescued.get(each.files.log, []))
+        logs.touch(each.files)
     for span in scanned.spans:
         if span.last_lsn > before.lsn:
             frames = yield from read_span(span)
@@ -350,6 +339,22 @@ def _write_logs(
     for number, log in ordered(fold.durable.logs):
         yield from logs.files[number].trim(log.start)
     return logs
+
+
+def _cut_back(each: Survey, rescued: list[Entry]) -> Task[None]:
+    """Bring a log's files to the checkpoint's end of it, with what was rescued in the place of what they lack."""
+    files = each.files
+    for path in files.leftovers:
+        yield from remove_file(path)
+    if each.found < each.end and (not rescued or rescued[0].base != each.found):
+        # What lies before the gap is below the log's start: nobody reads it any more.
+        yield from files.cut(None, 0)
+    elif files.parts and (each.part is not files.parts[-1] or each.position < files.parts[-1].size):
+        yield from files.cut(each.part, each.position)
+    if rescued:
+        files.end = rescued[0].base
+        yield from files.append(rescued)
+    files.end = each.end
 
 
 def _tidy(kept: Checkpoints, leftovers: list[str], lsn: int) -> Task[None]:

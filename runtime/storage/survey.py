@@ -25,7 +25,7 @@ from dovetail.runtime.storage.scan import Scanned, items_of, read_span
 
 class Survey(Struct, frozen=True):
     """One log as it lies on the disk, seen from the checkpoint: `part` is whole up to `position`, which is
-    where offset `found` begins; from there to `end` it is `missing`; `ahead` is where its entries end."""
+    where offset `found` begins; from there to `end` it is missing; from `end` its entries go on to `ahead`."""
 
     files: LogFiles
     end: int
@@ -135,8 +135,7 @@ def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy)
     path = each.part.path if each.part else files.directory
     first = max(each.found, log.start)
     if first < each.end:
-        has_all = bool(rescued) and rescued[0].base <= first and rescued[-1].last + 1 == each.end
-        outcome = Outcome.REPAIRED if has_all else Outcome.LOST
+        outcome = Outcome.REPAIRED if _covers(rescued, first, each.end) else Outcome.LOST
         reason = each.problem or "ends before its last entry"
         yield Finding(outcome, path, each.position, reason, log=log.id, first=first, last=each.end - 1)
     front = files.parts[0].base if files.parts else each.end
@@ -148,3 +147,13 @@ def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy)
         outcome = Outcome.LOST if policy is SyncPolicy.ALWAYS else Outcome.CUT
         reason = "the log goes on where the journal ends"
         yield Finding(outcome, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
+
+
+def _covers(entries: list[Entry], first: int, end: int) -> bool:
+    """Whether entries hold `first..end` (excluded) without a gap."""
+    reached = min(first, entries[0].base) if entries else end
+    for entry in entries:
+        if entry.base != reached:
+            return False
+        reached = entry.last + 1
+    return bool(entries) and reached == end

@@ -283,3 +283,22 @@ def test_a_checkpoint_is_never_ahead_of_the_journal_on_the_disk() -> None:
     again = Broker(disk, TINY)
     assert again.durable == broker.durable
     assert again.read_all(log) == published
+
+
+@pytest.mark.parametrize("gone", ["flip", "cut", "remove"])
+def test_what_a_log_lost_since_the_older_checkpoint_is_written_again_from_the_journal(gone: str) -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    published = [broker.publish(log, b"x" * 100) for _ in range(4)]
+    broker.checkpoint()
+    disk.kill()
+    path = next(path for path, _ in disk.files() if path.endswith(".log"))
+    {"flip": lambda: disk.flip(path, 5000), "cut": lambda: disk.cut(path, 500), "remove": lambda: disk.remove(path)}[
+        gone
+    ]()
+    again = Broker(disk)
+    assert [finding.outcome for finding in again.opened.report.findings] == [Outcome.REPAIRED]
+    assert again.read_all(log) == published
+    again.close()
+    assert Broker(disk).opened.report.findings == ()
