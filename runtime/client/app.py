@@ -37,6 +37,7 @@ class _Subscriber(Struct, frozen=True):
     ack: AckPolicy
     workers: int
     max_inflight: int
+    strategy: str
 
 
 class App:
@@ -65,6 +66,7 @@ class App:
         ack: AckPolicy = "on-success",
         workers: int = 1,
         max_inflight: int = 100,
+        strategy: str = "",
     ) -> Callable[[H], H]:
         """Have the function get every message that matches.
 
@@ -72,6 +74,7 @@ class App:
         ack           "on-success" (default), "first" or "manual"
         workers       how many messages at a time; default 1: one after the other, in order
         max_inflight  messages that the broker sends ahead; default 100
+        strategy      how the group shares, as for `Client.subscribe`; default "": the group's own
         """
         if ack not in _POLICIES:
             raise ValueError(f"ack={ack!r} is not known: use one of {', '.join(_POLICIES)}")
@@ -79,7 +82,7 @@ class App:
             raise ValueError(f"workers is 1 or more, this is {workers}")
 
         def register(handler: H) -> H:
-            self._subscribers.append(_Subscriber(handler, pattern, group, ack, workers, max_inflight))
+            self._subscribers.append(_Subscriber(handler, pattern, group, ack, workers, max_inflight, strategy))
             return handler
 
         return register
@@ -111,7 +114,9 @@ class App:
         async with asyncio.TaskGroup() as group:
             for each in self._subscribers:
                 # With "first" the acknowledgment still is the client's, so that the broker's credit bounds memory.
-                subscription = client.subscribe(each.pattern, group=each.group, max_inflight=each.max_inflight)
+                subscription = client.subscribe(
+                    each.pattern, group=each.group, max_inflight=each.max_inflight, strategy=each.strategy
+                )
                 subscriptions.append(subscription)
                 for _ in range(each.workers):
                     group.create_task(_consume(each, subscription))

@@ -135,13 +135,22 @@ class Client:
         return Producer(loop.run(make()), loop)
 
     def subscribe(
-        self, pattern: str, *, group: str = "", auto_ack: bool = False, max_inflight: int = 100
+        self,
+        pattern: str,
+        *,
+        group: str = "",
+        auto_ack: bool = False,
+        max_inflight: int = 100,
+        strategy: str = "",
+        member: str = "",
     ) -> Subscription:
         """The messages of all topics that match, from when this returns: `for message in dv.subscribe("orders.*")`."""
         loop = self._open_loop()
 
         async def begin() -> subscriptions.Subscription:
-            subscription = self._client.subscribe(pattern, group=group, auto_ack=auto_ack, max_inflight=max_inflight)
+            subscription = self._client.subscribe(
+                pattern, group=group, auto_ack=auto_ack, max_inflight=max_inflight, strategy=strategy, member=member
+            )
             await subscription.ready()
             return subscription
 

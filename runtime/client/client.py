@@ -26,15 +26,18 @@ from dovetail.core import names
 from dovetail.core.codes import Status, Whence
 from dovetail.core.wire import (
     Answer,
+    Assign,
     Commit,
     Error,
     Fetch,
     FetchAnswer,
+    LeaveGroup,
     Metadata,
     MetadataAnswer,
     PlainAnswer,
     Refusal,
     Request,
+    Revoke,
     Seek,
     SeekAnswer,
     Subscribe,
@@ -55,7 +58,8 @@ from dovetail.runtime.client.errors import (
     refused,
 )
 from dovetail.runtime.client.exchange import Lost, Reply
-from dovetail.runtime.client.link import Link, resolve
+from dovetail.runtime.client.link import Link, ignore, resolve
+from dovetail.runtime.client.membership import Membership, Told
 from dovetail.runtime.client.partitioning import PartitionerName
 from dovetail.runtime.client.producer import AcksName, CompressionName, Headers, Priority, Producer, Receipt, Value
 from dovetail.runtime.client.reading import Fetched, fetched
@@ -153,6 +157,7 @@ class Client:
         self._keeper: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[None] | None = None
         self._subscriptions: WeakSet[Subscription] = WeakSet()
+        self._memberships: dict[str, Membership] = {}
         self._producers: set[Producer] = set()
         self._direct: Producer | None = None
         self._counts: dict[str, tuple[int, float]] = {}
@@ -194,6 +199,8 @@ class Client:
         for subscription in list(self._subscriptions):
             subscription.stop()
         self._subscriptions.clear()
+        for membership in self._memberships.values():
+            membership.stop()
         for producer in list(self._producers):
             producer.stop(closed)
         self._producers.clear()
@@ -295,7 +302,16 @@ class Client:
         return producer
 
     def subscribe(
-        self, pattern: str, *, group: str = "", auto_ack: bool = False, max_inflight: int = 100
+        self,
+        pattern: str,
+        *,
+        group: str = "",
+        auto_ack: bool = False,
+        max_inflight: int = 100,
+        strategy: str = "",
+        member: str = "",
+        on_assign: Told | None = None,
+        on_revoke: Told | None = None,
     ) -> Subscription:
         """The messages of all topics that match: `async for message in dv.subscribe("orders.*", group="billing")`.
 
@@ -310,16 +326,50 @@ class Client:
         auto_ack      a message is settled when it is sent, and lost if this program fails; default False: settle each
         max_inflight  unsettled messages that the broker sends ahead, 1 to 65,535; default 100. While you go on taking
                       messages, the leases of those that wait here are extended for you
+        strategy      how the group shares: "round-robin" or "least-loaded" by message; "range",
+                      "partitioned-round-robin", "sticky" or "cooperative-sticky" by partition; default "": the group's
+                      own. Its first member decides, whoever asks for another is refused
+        member        our name in the group, under which a new connection takes its place again; default: this client's
+                      name if a strategy is named, else one that lasts as long as the connection
+        on_assign     called with all partitions, each a topic and a number, that we have from now on
+        on_revoke     called with the partitions that are wanted back; messages of them that are in hand are waited
+                      for, up to 20 s, others return to the group
         """
         self._check_open()
         if not 1 <= max_inflight <= _INFLIGHT_MAX:
             raise ValueError(f"max_inflight is 1 to {_INFLIGHT_MAX}, this is {max_inflight}")
         request = Subscribe(names.pattern(pattern), group, max_inflight, auto_ack)
-        subscription = Subscription(self, request, self._timeout)
+        membership = self._membership(group, member, strategy, on_assign, on_revoke)
+        subscription = Subscription(self, request, self._timeout, membership)
         self._subscriptions.add(subscription)
         if (link := self.link) is not None:
             subscription.attach(link)
         return subscription
+
+    def _membership(
+        self, group: str, member: str, strategy: str, on_assign: Told | None, on_revoke: Told | None
+    ) -> Membership | None:
+        """Our place in a group, one for all subscriptions to it."""
+        if not group:
+            if member or strategy or on_assign or on_revoke:
+                raise ValueError("member, strategy, on_assign and on_revoke are a group's: name the group")
+            return None
+        member = member or (self.name if strategy else "")
+        known = self._memberships.get(group)
+        if known is None or not self._of_group(group):
+            known = self._memberships[group] = Membership(group, member, strategy, on_assign, on_revoke)
+            if (link := self.link) is not None:
+                known.attach(link, partial(self._fail_group, group))
+        elif member not in ("", known.member) or strategy not in ("", known.strategy) or on_assign or on_revoke:
+            raise ValueError(f"this client is in group {group!r} already: the first subscription has named all of it")
+        return known
+
+    def _fail_group(self, group: str, error: DovetailError) -> None:
+        for subscription in self._of_group(group):
+            subscription.fail(error)
+
+    def _of_group(self, group: str) -> list[Subscription]:
+        return [subscription for subscription in self._subscriptions if subscription.group == group]
 
     async def topics(self, pattern: str = "#", *, timeout: Duration | None = None) -> list[Topic]:
         """The topics that match, sorted by name, with their partitions; default all."""
@@ -436,6 +486,24 @@ class Client:
     def subscription_closed(self, subscription: Subscription) -> None:
         """Part of what a `Subscription` asks of its home."""
         self._subscriptions.discard(subscription)
+        if subscription.group and not self._of_group(subscription.group):
+            membership = self._memberships.pop(subscription.group)
+            if membership.member and (link := self.link) is not None:
+                link.flush()
+                link.ask(LeaveGroup(membership.group, membership.member), ignore)
+
+    def assigned(self, link: Link, given: Assign) -> None:
+        """Part of what a `Link` asks of its owner."""
+        if (membership := self._memberships.get(given.group)) is not None:
+            membership.assign(given)
+
+    def revoked(self, link: Link, asked: Revoke) -> None:
+        """Part of what a `Link` asks of its owner."""
+        places = frozenset((each.topic, each.partition) for each in asked.partitions)
+        for subscription in self._of_group(asked.group):
+            subscription.give_up(places)
+        if (membership := self._memberships.get(asked.group)) is not None:
+            membership.revoke(link, asked)
 
     def producer_closed(self, producer: Producer) -> None:
         """Part of what a `Producer` asks of its home."""
@@ -486,6 +554,8 @@ class Client:
         self._lost = loop.create_future()
         self._link = link
         self._connected.set()
+        for group, membership in self._memberships.items():
+            membership.attach(link, partial(self._fail_group, group))
         for subscription in list(self._subscriptions):
             subscription.attach(link)
         self._pump()

@@ -53,6 +53,10 @@ class Owner(Protocol):
 
     def writable(self, link: Link) -> None: ...
 
+    def assigned(self, link: Link, given: Assign) -> None: ...
+
+    def revoked(self, link: Link, asked: Revoke) -> None: ...
+
     def lost(self, link: Link, reason: str) -> None: ...
 
 
@@ -229,6 +233,8 @@ class Link(asyncio.Protocol):
                     receiver.deliver(self, event)
             case Error(code=ErrorCode.NOT_STORED):
                 log.error("a batch sent with acks='none' was not stored: %s", event.text)
+            case Error(code=ErrorCode.OVERTAKEN):
+                log.warning("%s", event.text)
             case Error():
                 # The connection ends with it, or a frame of ours was skipped; either way it says why.
                 self._reason = f"error {event.code}: {event.text}"
@@ -237,7 +243,11 @@ class Link(asyncio.Protocol):
                 self._broker_stops(event.reason)
             case Broken(reason=reason):
                 self.abort(f"the broker sent what can't be read: {reason}")
-            case Delivery() | Revoke() | Assign():
+            case Assign():
+                self._owner.assigned(self, event)
+            case Revoke():
+                self._owner.revoked(self, event)
+            case Delivery():
                 log.debug("ignored %s", type(event).__name__)
 
     def _broker_stops(self, reason: str) -> None:

@@ -29,6 +29,7 @@ from dovetail.runtime.client.durations import Duration, seconds
 from dovetail.runtime.client.errors import DovetailError, TimedOut, broker_error, refused
 from dovetail.runtime.client.exchange import Reply
 from dovetail.runtime.client.link import Link, ignore
+from dovetail.runtime.client.membership import Membership, Place
 from dovetail.runtime.client.message import Delivery, Message
 from dovetail.runtime.storage.codecs import CODECS
 
@@ -67,9 +68,10 @@ class _Held:
 class Subscription:
     """`async for message in subscription`. Leave it with `async with`, or `close` it."""
 
-    def __init__(self, home: Home, request: Subscribe, timeout: float) -> None:
+    def __init__(self, home: Home, request: Subscribe, timeout: float, membership: Membership | None = None) -> None:
         self._home = home
         self._request = request
+        self._membership = membership
         self._timeout = timeout
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
@@ -93,6 +95,17 @@ class Subscription:
     def group(self) -> str:
         """The group's name; empty without one."""
         return self._request.group
+
+    @property
+    def assigned(self) -> frozenset[Place]:
+        """The partitions, each a topic and a number, that the broker has given to us as a member of a partitioned
+        group; empty in any other."""
+        return self._membership.assigned if self._membership is not None else frozenset()
+
+    @property
+    def generation(self) -> int:
+        """The generation of that assignment."""
+        return self._membership.generation if self._membership is not None else 0
 
     async def ready(self) -> None:
         """Wait until the broker has taken the subscription: what is published from then on arrives here."""
@@ -184,6 +197,13 @@ class Subscription:
         self._stop_timer()
         self._update_arrived()
 
+    def give_up(self, places: frozenset[Place]) -> None:
+        """Partitions are wanted back: what waits here of them returns to the group."""
+        kept = [held for held in self._held if (held.delivery.topic, held.delivery.partition) not in places]
+        self._held = deque(kept)
+        self._held_bytes = sum(held.size_bytes for held in kept)
+        self._update_arrived()
+
     def stop(self) -> None:
         """Hand out no more messages. Those handed out keep their leases, until `close` or the client's end."""
         self._release_reading()
@@ -204,7 +224,8 @@ class Subscription:
         """A DELIVER for this subscription came in."""
         if self._closed:
             return
-        delivery = Delivery(deliver, link)
+        settler = self._membership.settler(link, (deliver.topic, deliver.partition)) if self._membership else link
+        delivery = Delivery(deliver, settler)
         try:
             records = leased(deliver)
         except BatchError as error:
