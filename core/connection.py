@@ -47,6 +47,10 @@ ENDED_IDS_MAX: Final = 1_000
 REQUESTS_MAX: Final = 100_000
 """Requests of one connection that may wait for an answer, or for their turn to be answered."""
 
+LISTINGS_MAX: Final = 8
+"""METADATA of one connection that may be under way: a few bytes ask for thousands of topics."""
+LISTING_RETRY_MS: Final = 100
+
 
 class Terms(Struct, frozen=True):
     """What a broker tells every client, and the limits it holds them to."""
@@ -110,6 +114,7 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._turns: deque[int] = deque()
         self._ready: dict[int, bytes] = {}
+        self._listings: list[int] = []
         self._deliveries = 0
         self._delivered: dict[int, _Delivered] = {}
         self._by_id: dict[str, list[int]] = {}
@@ -207,6 +212,11 @@ class Connection:
                 where = (message.group, message.topic, message.partition)
                 arrivals.append(inputs.Seek(me, number, *where, message.whence, message.value))
             case wire.Metadata():
+                self._listings = [each for each in self._listings if each in self._pending]
+                if len(self._listings) >= LISTINGS_MAX:
+                    reason = f"{LISTINGS_MAX} METADATA of this connection are under way: wait for their answers"
+                    return self._refuse(number, Status.BUSY, reason, LISTING_RETRY_MS)
+                self._listings.append(number)
                 arrivals.append(inputs.ListTopics(me, number, message.pattern))
             case wire.Credit():
                 subscription = _number(message.subscription_id)
@@ -215,6 +225,7 @@ class Connection:
                 raise AssertionError(message)
             case _:
                 assert_never(message)
+        return None
 
     def _introduce(self, arrivals: list[Arrival]) -> None:
         if not self._known:

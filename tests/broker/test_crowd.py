@@ -17,7 +17,7 @@ from tests.broker.raw import ACK, HEARTBEAT, PUBLISH, SUBSCRIBE, Raw, ack, frame
 
 CROWD = 1_000
 MIB = 1 << 20
-FETCH = 24
+FETCH, METADATA = 24, 27
 
 
 def resident_bytes() -> int:
@@ -178,6 +178,20 @@ def test_a_client_that_reads_may_ask_for_as_much_as_it_likes_at_once(broker: Hou
         assert (fields.number(8), fields.number(8)) == (0, 1)
         assert len(fields.blob()) > MIB
     assert resident_bytes() - bytes_before < 128 * MIB
+
+
+def test_who_lists_all_topics_again_and_again_keeps_nobody_waiting(broker: House) -> None:
+    client, other = broker.client(), broker.client()
+    client.send(b"".join(frame(PUBLISH, publish(f"t{number}")) for number in range(500)))
+    assert all(client.answer().status == 0 for _ in range(500))
+    client.send(frame(METADATA, text("#")) * 5_000)
+    assert other.heartbeat() == 0
+    answers = [client.answer() for _ in range(5_000)]
+    assert answers[0].fields.number(4) == 500
+    busy = [answer for answer in answers if answer.status == 9]
+    assert busy
+    assert all("METADATA" in answer.reason and answer.retry_after_ms > 0 for answer in busy)
+    assert client.ask(METADATA, text("#")).status == 0
 
 
 def test_a_flood_of_requests_is_answered_to_the_last(broker: House) -> None:
