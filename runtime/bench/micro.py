@@ -24,7 +24,7 @@ from dovetail.core.connection import Terms
 from dovetail.core.effects import AnyEffect, Deliver
 from dovetail.core.frames import FrameDecoder, FrameType
 from dovetail.core.ids import Now
-from dovetail.core.node import Node
+from dovetail.core.node import SEEN_MS, Node
 from dovetail.core.state import BatchMeta, Durable, Settings, State
 from dovetail.core.step import step
 from dovetail.runtime.bench.loads import PAYLOAD_BYTES, Load, frame_of
@@ -107,6 +107,7 @@ class Cycle:
         self._count = count
         self._state = awaken(Durable(), Settings())
         self._mono_ms = 0
+        self._seen_ms = 0
         self._step(inputs.Start())
         self._step(inputs.SessionOpened(1, "publisher"), inputs.SessionOpened(2, "member"))
         self._step(inputs.Subscribe(2, 1, "bench", "group", CREDIT, False))
@@ -118,6 +119,10 @@ class Cycle:
         return self._state
 
     def __call__(self) -> None:
+        if self._mono_ms - self._seen_ms >= SEEN_MS:
+            # As a node does: a session that is not heard of ends, and nothing would be delivered any more.
+            self._seen_ms = self._mono_ms
+            self._step(inputs.Seen(1), inputs.Seen(2))
         ask = inputs.Ask(1, 1, 0, self._count)
         size = self._count * PAYLOAD_BYTES
         self._step(inputs.Publish("bench", 0, 1, self._count, size, (ask,), Acks.STORED))

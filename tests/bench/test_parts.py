@@ -13,6 +13,15 @@ def test_a_cycle_of_the_core_publishes_delivers_and_settles_a_batch() -> None:
     assert not cycle.state.live.leases
 
 
+def test_cycles_go_on_settling_after_the_time_in_which_a_silent_session_ends() -> None:
+    cycle = micro.Cycle(1)
+    cycles = cycle.state.settings.session_timeout_ms // 2
+    for _ in range(cycles):
+        cycle()
+    (cursor,) = cycle.state.durable.cursors.values()
+    assert cursor.settled_count == cycles
+
+
 def test_the_node_confirms_every_frame_of_a_round() -> None:
     node = micro.Frames(1)
     first, second = node(), node()
