@@ -15,7 +15,7 @@ from dovetail.core import batch, frames, wire
 from dovetail.core.codes import Acks, SettleAction, Status, Wait, Whence
 from dovetail.core.frames import FrameDecoder, FrameError, FrameType
 from dovetail.sim import dice, plan
-from dovetail.sim.broker import WALL_MS
+from dovetail.sim.checkers import WALL_MS
 from dovetail.sim.network import Line, Link
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Client:
         self.link = Link(dice.stream(world.plan.seed, f"link {name}"))
         self.random = dice.stream(world.plan.seed, f"client {name}")
         self.line: Line | None = None
+        self.is_correlated = True
         self.is_dead = False
         self.paused_until_us = 0
         self._inbox: list[tuple[Line, bytes, int]] = []
@@ -160,13 +161,16 @@ class Client:
         """Ask the broker for something; sent with the next `_flush`."""
         self._correlation += 1
         self._waiting[self._correlation] = (message, then, self.world.now_us)
-        self._out.append(frames.encode(message.TYPE, message.encode(), self._correlation))
+        correlation = self._correlation if self.is_correlated else None
+        self._out.append(frames.encode(message.TYPE, message.encode(), correlation))
 
     def _flush(self) -> None:
         if self._out and self.line is not None:
             data = b"".join(self._out)
             self._out.clear()
             self.line.up.send(data)
+            if not self.line.broker_open and self.world.broker.is_up:
+                self.world.after(2 * CONNECT_US, self.line.knock)
 
     def received(self, line: Line, data: bytes, sent_us: int) -> None:
         """Bytes came from the broker."""
@@ -179,7 +183,9 @@ class Client:
             if isinstance(frame, FrameError) or self.line is not line:
                 break
             if frame.type == FrameType.RESPONSE:
-                asked = self._waiting.pop(frame.correlation or 0, None)
+                # Without correlations answers come in the order of requests.
+                number = frame.correlation if frame.correlation is not None else next(iter(self._waiting), 0)
+                asked = self._waiting.pop(number, None)
                 if asked is not None and asked[1] is not None:
                     asked[1](wire.decode_answer(asked[0].TYPE, frame.payload))
             else:
@@ -262,9 +268,10 @@ class Consumer(Client):
     def __init__(self, world: World, habits: plan.Consumer) -> None:
         super().__init__(world, habits.name)
         self.habits = habits
-        self._tasks = 0
+        self.is_correlated = not habits.legacy
         self.is_good = False
-        self.strike_on: plan.CrashClient | None = None
+        self._last: wire.Deliver | None = None
+        self.strike_on: plan.CrashClient | plan.Reset | None = None
 
     def connected(self) -> None:
         habits = self.habits
@@ -273,6 +280,10 @@ class Consumer(Client):
         if habits.member and habits.group:
             self.request(wire.JoinGroup(habits.group, habits.name))
         self.request(wire.Subscribe(habits.pattern, habits.group, habits.credit, habits.auto_ack), self._subscribed)
+        if self._last is not None and not habits.legacy and self._draw("stale", self._last.lease) < habits.stale:
+            # Work that was done for the connection before this one: a broker must not take it.
+            first, last = self._last.ranges[0]
+            self.request(wire.Settle((wire.SettleItem(self._last.lease, SettleAction.ACK, first, last),)))
 
     def _subscribed(self, answer: wire.Answer | wire.Refusal) -> None:
         self._strike("subscribe")
@@ -295,6 +306,7 @@ class Consumer(Client):
 
     def got(self, message: wire.Request | wire.Push) -> None:
         if isinstance(message, wire.Deliver):
+            self._last = message if message.lease else self._last
             if message.lease and not self._strike("deliver"):
                 self._work(lambda line: self._settle(line, message))
         elif isinstance(message, wire.Delivery) and message.ack_deadline_ms and not self._strike("deliver"):

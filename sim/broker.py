@@ -30,20 +30,19 @@ from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.store import Opened, Store, open_store
 from dovetail.sim import dice, plan
+from dovetail.sim.checkers import WALL_MS
 from dovetail.sim.disk import SimDisk
 from dovetail.sim.network import Line
 
 if TYPE_CHECKING:
     from dovetail.sim.world import World
 
-TICK_US = 200
+TICK_US = 500
 """How long a tick keeps the processor: what arrives meanwhile is decided by the next one."""
 SYNC_US = 300
 READ_US = 60
 RESTART_MS = 300
 """How long a supervisor waits before it starts a broker that ended by itself."""
-WALL_MS = 1_700_000_000_000
-"""What the wall clock shows when a run begins."""
 T = TypeVar("T")
 
 
@@ -98,7 +97,6 @@ class Broker:
         """The disk was found damaged: an operator is needed, and nothing more will happen."""
         self._random: Random = dice.stream(world.plan.seed, "broker")
         self._crash_after: tuple[int, plan.Crash] | None = None
-        self._crash_on: plan.Crash | None = None
 
     # Life and death
 
@@ -214,11 +212,8 @@ class Broker:
         self.world.after(RESTART_MS * 1000, self._revive)
 
     def crash_later(self, event: plan.Crash) -> None:
-        """Arm a crash that waits for a disk operation or a frame."""
-        if event.after_ops:
-            self._crash_after = (self.disk.operations + event.after_ops, event)
-        else:
-            self._crash_on = event
+        """Arm a crash that waits for a disk operation."""
+        self._crash_after = (self.disk.operations + event.after_ops, event)
 
     def pause(self, for_ms: int) -> None:
         """Stand still; what arrives waits."""
@@ -241,7 +236,7 @@ class Broker:
         """Nothing is broken any more."""
         self.disk.fault = None
         self.disk_factor = 1
-        self._crash_after = self._crash_on = None
+        self._crash_after = None
 
     # The disk, operation by operation
 
@@ -358,7 +353,8 @@ class Broker:
                 joined = b"".join(data)
                 due_us = line.down.send(joined)
                 self.world.books.sent(line.number, joined, self.world.now_us, due_us)
-                if self._dies_on():
+                self.world.moment()
+                if life.over:
                     return True
             if closing:
                 del life.lines[session]
@@ -366,14 +362,6 @@ class Broker:
                 node.disconnect(session)
             else:
                 node.wrote(session, line.down.waiting_bytes)
-        return False
-
-    def _dies_on(self) -> bool:
-        event = self._crash_on
-        if event is not None and self.world.books.last_kind == event.on:
-            self._crash_on = None
-            self.world.strike(event)
-            return True
         return False
 
     def _start_work(self, life: Life, node: Node, now: Now) -> None:
@@ -438,10 +426,10 @@ class Broker:
             return
         assert life.node is not None
         self.world.books.received(line.number, data, self.world.now_us, sent_us)
-        if self._dies_on():
-            return
-        life.node.receive(line.session, data)
-        self.wake()
+        self.world.moment()
+        if not life.over:
+            life.node.receive(line.session, data)
+            self.wake()
 
     def drained(self, line: Line) -> None:
         """A client has taken bytes."""

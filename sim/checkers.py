@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dovetail.core import batch, frames, names, wire
 from dovetail.core.codes import Acks, Outcome, SettleAction, Status, Wait
 from dovetail.core.frames import FrameDecoder, FrameType
+from dovetail.core.node import SEEN_MS
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import plan
 
+WALL_MS = 1_700_000_000_000
+"""What the broker's wall clock shows when a run begins."""
 SLACK_US = 30_000
 """Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
+ROUNDING_US = 2_000
 Note = Callable[..., None]
 LogKey = tuple[str, int]
 
@@ -45,8 +49,13 @@ class _Hold:
         self.attempt = attempt
         self.granted_us = granted_us
         self.until_us = until_us
+        """The deadline; the broker's two clocks round to milliseconds each for itself, see `is_due`."""
         self.open = 0
         self.life = line.life
+
+    def is_due(self, now_us: int) -> bool:
+        """Whether the lease may have timed out."""
+        return self.until_us <= now_us + ROUNDING_US
 
 
 class _Message:
@@ -83,12 +92,14 @@ class _Message:
 class _Reader:
     """One group's (or lone session's) view of one log."""
 
-    __slots__ = ("messages", "seeking", "sought_us")
+    __slots__ = ("messages", "seeking", "skipped_below", "sought_us")
 
     def __init__(self) -> None:
         self.messages: dict[int, _Message] = {}
         self.seeking = 0
         self.sought_us = -1
+        self.skipped_below = 0
+        """A seek went here: nobody will get what is before."""
 
     def at(self, offset: int) -> _Message:
         found = self.messages.get(offset)
@@ -122,7 +133,7 @@ how far the log was confirmed."""
 class _Line:
     """A connection: both directions decoded, requests that wait for their answers."""
 
-    __slots__ = ("closed_us", "life", "name", "number", "pending", "reads", "subs", "turns", "writes")
+    __slots__ = ("closed_us", "heard_us", "life", "name", "number", "pending", "reads", "subs", "turns", "writes")
 
     def __init__(self, number: int, name: str, life: int) -> None:
         self.number = number
@@ -134,6 +145,7 @@ class _Line:
         self.turns: list[_Asked] = []
         self.subs: dict[str, _Sub] = {}
         self.closed_us = -1
+        self.heard_us = 0
 
 
 class _Log:
@@ -171,7 +183,10 @@ class Books:
         self._offered: dict[str, dict[bytes, int]] = {}
         self._mortal: dict[bytes, int] = {}
         """Messages with a time to live."""
+        self._expires_at_ms: dict[bytes, int] = {}
         self._lines: dict[int, _Line] = {}
+        self._closing: dict[int, _Line] = {}
+        """Connections that are over but for the broker's last words."""
         self._holds: dict[tuple[int, int], _Hold] = {}
         """Leases by connection and number."""
         self._life = 1
@@ -197,6 +212,7 @@ class Books:
         if line is None:
             return
         line.closed_us = now_us
+        self._closing[number] = line
         self.note(line.name, "disconnect")
         for sub in line.subs.values():
             self._end_sub(sub, now_us)
@@ -211,6 +227,7 @@ class Books:
         self._durable_by_life[self._life] = self._durable_us
         self._life += 1
         self._durable_us = -1
+        self._closing.clear()
         for group in self._disturbed_us:
             self._disturbed_us[group] = now_us
 
@@ -219,6 +236,7 @@ class Books:
         line = self._lines.get(number)
         if line is None:
             return
+        line.heard_us = now_us
         for frame in line.reads.feed(data):
             if isinstance(frame, frames.FrameError):
                 raise Violated("I-SIM", f"{line.name} sent a frame that is wrong: {frame.text}")
@@ -233,7 +251,7 @@ class Books:
 
     def sent(self, number: int, data: bytes, now_us: int, due_us: int) -> None:
         """Bytes left the broker for a client."""
-        line = self._lines.get(number)
+        line = self._lines.get(number) or self._closing.pop(number, None)
         if line is None:
             return
         latency_us = due_us - now_us if due_us >= 0 else -1
@@ -256,7 +274,16 @@ class Books:
                 elif isinstance(message, wire.Delivery):
                     self._deliver_single(line, message, now_us, latency_us)
                 elif isinstance(message, wire.Error):
-                    self.note(line.name, "error", detail=message.text)
+                    self._error(line, message, now_us)
+
+    def _error(self, line: _Line, error: wire.Error, now_us: int) -> None:
+        """A session ends by silence only when it was silent (I-SESSION); signs of life are passed on now and then."""
+        self.note(line.name, "error", detail=error.text)
+        if error.code == frames.ErrorCode.SESSION_ENDED and "heard" in error.text:
+            silent_us = now_us - line.heard_us
+            limit_us = (self.plan.broker.session_timeout_ms - SEEN_MS) * 1000 - SLACK_US
+            text = f"{line.name} was ended for silence after {silent_us // 1000} ms"
+            self._judge("I-SESSION", silent_us >= limit_us, text)
 
     # Requests
 
@@ -348,6 +375,8 @@ class Books:
         match request, answer:
             case wire.Produce(), wire.ProduceAnswer():
                 values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+                if request.ttl_ms:
+                    self._expires_at_ms.update(dict.fromkeys(values, answer.timestamp_ms + request.ttl_ms))
                 self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked_us, now_us)
             case wire.Publish(), wire.PublishAnswer():
                 topic, partition, offset = _parse_id(answer.message_id)
@@ -409,7 +438,7 @@ class Books:
         where = f"{hold.log[0]}:{hold.log[1]}:{item.first}-{item.last} (lease {item.lease}, {line.name})"
         sought = reader.seeking > 0 or reader.sought_us >= hold.granted_us
         if not ok:
-            live = bool(held) and not sought and now_us < hold.until_us
+            live = bool(held) and not sought and not hold.is_due(now_us)
             self.refused += 1
             for offset in range(item.first, item.last + 1) if held else ():
                 reader.at(offset).perhaps = False
@@ -460,6 +489,8 @@ class Books:
         for first, last in message.ranges:
             for offset in range(first, last + 1):
                 self._judge("I-DELIVERY", offset in values, f"{log}: {first}-{last} was leased, {offset} was not sent")
+                if self._expires_at_ms and message.lease and self._honest:
+                    self._check_alive(log, offset, values[offset], self._granted_us(message.deadline_ms, now_us))
         self._lease_out(line, sub, log, message.lease, message.attempt, message.deadline_ms, message.ranges, now_us)
         self.note(
             line.name,
@@ -527,9 +558,14 @@ class Books:
         """When a lease began: its deadline says so, where the broker's wall clock can be trusted."""
         if not self._honest:
             return now_us - SLACK_US
-        from dovetail.sim.broker import WALL_MS
-
         return min(now_us, (deadline_ms - WALL_MS) * 1000 - self._lease_us)
+
+    def _check_alive(self, log: LogKey, offset: int, value: bytes, granted_us: int) -> None:
+        """What is past its time to live is not sent (I-TTL)."""
+        expires_at_ms = self._expires_at_ms.get(value)
+        if expires_at_ms is not None:
+            expired = WALL_MS + granted_us // 1000 > expires_at_ms
+            self._judge("I-TTL", not expired, f"{log}: offset {offset} was sent after its time to live")
 
     def _check_order(
         self, sub: _Sub, reader: _Reader, log: LogKey, ranges: Iterable[tuple[int, int]], now_us: int
@@ -559,6 +595,8 @@ class Books:
         before = message.hold
         if before is not None:
             self.redelivered += 1
+            # A settle that came at the deadline may have come too late: this many attempts can have failed.
+            message.failures += before.is_due(now_us)
             if not message.over and not reader.seeking:
                 self._check_exclusive(message, before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
@@ -568,6 +606,8 @@ class Books:
                 hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
                 f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
             )
+            most = self._attempts_max
+            self._judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
         message.hold = hold
         message.perhaps = False
         message.over = hold.lease == 0
@@ -576,28 +616,21 @@ class Books:
 
     def _check_exclusive(self, message: _Message, before: _Hold, hold: _Hold, where: str, now_us: int) -> None:
         """One live lease per offset and group (I-LEASE)."""
-        timed_out = before.until_us <= now_us
+        timed_out = before.is_due(now_us)
         gone = before.line.closed_us >= 0 or before.life != self._life or before.sub.over
-        if timed_out and not gone:
-            message.failures += 1
         self._judge(
             "I-LEASE",
             timed_out or gone,
             f"{where} goes to {hold.line.name} (lease {hold.lease}) while {before.line.name} holds it "
             f"(lease {before.lease}, for another {(before.until_us - now_us) // 1000} ms)",
         )
-        if timed_out and gone:
-            # Either may have come first: the attempt may count as failed.
-            message.failures += 1
 
     def _check_cause(self, reader: _Reader, message: _Message, before: _Hold, hold: _Hold, where: str) -> None:
         """What was acknowledged comes again only if that was not durable when the broker died (I-SETTLED)."""
-        if message.acked_us < 0 or message.excused or reader.seeking:
+        if message.acked_us < 0 or message.excused or reader.seeking or reader.sought_us >= message.acked_us:
             return
         same_life = message.acked_life == self._life
         durable = same_life or message.acked_us < self._durable_by_life.get(message.acked_life, -1)
-        if reader.sought_us > message.acked_us:
-            return
         self._judge(
             "I-SETTLED",
             not durable,
@@ -607,9 +640,9 @@ class Books:
 
     def _check_credit(self, sub: _Sub, now_us: int) -> None:
         """Nobody holds more than their credit (I-CREDIT)."""
-        if not self._honest:
+        if not self._honest or any(self.readers[sub.group, *hold.log].seeking for hold in sub.holds.values()):
             return
-        for lease in [lease for lease, each in sub.holds.items() if each.until_us <= now_us]:
+        for lease in [lease for lease, each in sub.holds.items() if each.is_due(now_us)]:
             del sub.holds[lease]
         held = sum(each.open for each in sub.holds.values())
         self._judge(
@@ -643,10 +676,13 @@ class Books:
         self.note(
             "operator", "seek", topic=request.topic, partition=request.partition, first=offset, group=request.group
         )
+        reader.skipped_below = offset
+        # It happened at some time between question and answer: until now everybody is excused.
+        reader.sought_us = now_us
+        self._release_credit(request.group, (request.topic, request.partition))
         for at, message in reader.messages.items():
-            if at < offset:
-                message.skipped = True
-            elif message.acked_us < asked_us:
+            message.over = True
+            if at >= offset and message.acked_us < asked_us:
                 message.acked_us = -1
                 message.dead = 0
                 message.rejected = False
@@ -750,7 +786,8 @@ class Books:
                 todo = [
                     offset
                     for offset in sorted(content)
-                    if not self._is_done(reader.messages.get(offset), content[offset])
+                    if offset >= reader.skipped_below
+                    and not self._is_done(reader.messages.get(offset), content[offset])
                 ]
                 if todo:
                     left.append(self._story(group, log, reader.messages.get(todo[0]), todo, now_us))

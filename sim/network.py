@@ -18,6 +18,10 @@ SOCKET_BYTES = 64 << 10
 """What the system takes from a sender before it has to wait."""
 
 
+SPLIT_ONE_IN = 16
+"""How often what was sent at once arrives in two pieces, cut anywhere."""
+
+
 class Scheduler(Protocol):
     """The part of the world that a network needs."""
 
@@ -83,10 +87,17 @@ class Pipe:
             return -1
         now_us = self._world.now_us
         self._size += len(data)
-        if self._held or self._link.blocked[self._way]:
-            self._held.append((now_us, data))
-            return -1
-        return self._launch(now_us, data)
+        pieces: tuple[bytes, ...] = (data,)
+        if len(data) > 1 and not self._link.random.randrange(SPLIT_ONE_IN):
+            at = self._link.random.randrange(1, len(data))
+            pieces = (data[:at], data[at:])
+        due_us = -1
+        for piece in pieces:
+            if self._held or self._link.blocked[self._way]:
+                self._held.append((now_us, piece))
+            else:
+                due_us = self._launch(now_us, piece)
+        return due_us
 
     def _launch(self, sent_us: int, data: bytes) -> int:
         due_us = max(self._last_due_us, self._world.now_us + self._link.travel_us(len(data)))
@@ -196,6 +207,11 @@ class Line:
             if not silent:
                 self.down.finish(self._client_learns)
             self._forget()
+
+    def knock(self) -> None:
+        """The client sends to a broker that has forgotten the connection: it is told so."""
+        if not self.broker_open and self.client_open and not any(self._link.blocked.values()):
+            self._client_learns()
 
     def reset(self, random: Random) -> None:
         """Something between the two broke the connection."""

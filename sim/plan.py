@@ -82,6 +82,8 @@ class Reset(Event, frozen=True):
     """A client's connection breaks; of what is under way each way, a part may arrive that ends inside a frame."""
 
     who: str
+    on: str = ""
+    """Strike not now but at a consumer's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
 
 
 class CrashClient(Event, frozen=True):
@@ -91,7 +93,7 @@ class CrashClient(Event, frozen=True):
     for_ms: int = 500
     silent: bool = False
     on: str = ""
-    """Strike not now but at the client's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
+    """Strike not now but at a consumer's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
 
 
 class PauseClient(Event, frozen=True):
@@ -122,11 +124,15 @@ class SlowDisk(Event, frozen=True):
 
 
 class FailDisk(Event, frozen=True):
-    """The next operations of a kind (sync, write, read, create) fail: io, denied, descriptors or full."""
+    """The next operations of a kind (sync, write, read, create) fail: io, denied, descriptors or full.
+
+    With `on`, at the next frame of that kind which the broker sends or receives (confirm, deliver, settle, settled).
+    """
 
     op: str = "sync"
     kind: str = "io"
     times: int = 1
+    on: str = ""
 
 
 class FillDisk(Event, frozen=True):
@@ -214,6 +220,8 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How many settles wait until they are durable."""
     in_parts: int = 0
     """How many deliveries it settles in two parts, the later one first."""
+    stale: int = 0
+    """How often it settles, on a new connection, what it got on the one before."""
     start_ms: int = 0
 
 
@@ -235,7 +243,7 @@ class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run. `expect` is its verdict: "ok", or another one that a scenario is there to show."""
+    """One run. `expect` is "ok", or "any" where the broker may also stop because its disk was damaged."""
 
     name: str = "plan"
     seed: int = 0

@@ -85,6 +85,7 @@ def _consumer(random: Random, name: str, group: str, pattern: str, kind: str) ->
         extend=100 if odd and random.random() < 0.5 else 0,
         durable=random.choice((0, 0, 300)),
         in_parts=200 if random.random() < 0.3 else 0,
+        stale=300,
         start_ms=random.choice((0, 0, 0, 2_000)),
     )
 

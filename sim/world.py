@@ -63,6 +63,7 @@ class World:
         self._random = dice.stream(setup.seed, "nemesis")
         self._lines = 0
         self._stuck = ""
+        self._armed: list[plan.Crash | plan.FailDisk] = []
 
     # For everybody
 
@@ -146,13 +147,24 @@ class World:
             case plan.Checkpoint():
                 if self.broker.life.checkpointer is not None:
                     self.broker.life.checkpointer.ask()
-            case plan.Crash() if event.after_ops or event.on:
+            case plan.Crash() if event.after_ops:
                 self.broker.crash_later(event)
-            case plan.CrashClient() if event.on:
+            case plan.Crash() | plan.FailDisk() if event.on:
+                self._armed.append(event)
+            case plan.CrashClient() | plan.Reset() if event.on:
                 consumer = self.consumers.get(event.who)
                 if consumer is not None:
                     consumer.strike_on = event
             case _:
+                self.strike(event)
+
+    def moment(self) -> None:
+        """A frame has passed the broker's socket: faults that waited for its kind strike now."""
+        if self._armed:
+            kind = self.books.last_kind
+            due = [event for event in self._armed if event.on == kind]
+            self._armed = [event for event in self._armed if event.on != kind]
+            for event in due:
                 self.strike(event)
 
     def strike(self, event: plan.AnyEvent) -> None:
@@ -235,6 +247,7 @@ class World:
 
     def _heal(self) -> None:
         self.note("world", "heal")
+        self._armed.clear()
         self.broker.heal()
         self._disk_has_room()
         for client in self.clients.values():

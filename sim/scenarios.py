@@ -1,0 +1,358 @@
+"""Named scenarios: faults that strike at the worst moment, faults that come together, and those that users write.
+
+Promises  a scenario and a seed give a plan; a user's file (YAML, JSON or Python) is checked when it is read, and
+          what is wrong in it is said with its place.
+Never     runs anything.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import yaml
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.sim import dice, plan
+from dovetail.sim.plan import (
+    AnyEvent,
+    Crash,
+    CrashClient,
+    Damage,
+    FailDisk,
+    FillDisk,
+    JumpClock,
+    Leave,
+    Partition,
+    PauseBroker,
+    PauseClient,
+    Plan,
+    Publish,
+    Reset,
+    Slow,
+    SlowDisk,
+)
+from dovetail.sim.swarm import swarm
+
+CHAOS_MS = 6_000
+WORKERS = ("w0", "w1", "w2", "w3")
+
+
+class Scenario(Struct, frozen=True):
+    """What a scenario is about, and what it adds to the usual crowd."""
+
+    story: str
+    make: Callable[[Random], list[AnyEvent]]
+    broker: plan.Broker = plan.Broker()
+    habits: dict[str, int] = {}
+    expect: str = "ok"
+
+
+def plan_of(name: str, seed: int) -> Plan:
+    """The plan of a scenario by name; `swarm` is the default one."""
+    if name == "swarm":
+        return swarm(seed)
+    scenario = SCENARIOS[name]
+    random = dice.stream(seed, f"scenario {name}")
+    events = [*_traffic(random), *scenario.make(random)]
+    consumers = tuple(
+        plan.Consumer(
+            name=each,
+            pattern="orders",
+            group="workers",
+            credit=random.choice((5, 20, 100)),
+            process_ms=random.choice((1, 10, 50)),
+            member=place % 2 == 0,
+            stale=300,
+            **scenario.habits,  # type: ignore[arg-type]  # rates by name
+        )
+        for place, each in enumerate(WORKERS)
+    )
+    return Plan(
+        name=name,
+        seed=seed,
+        chaos_ms=CHAOS_MS,
+        broker=scenario.broker,
+        topics=(plan.Topic("orders", 2),),
+        producers=(plan.Producer(name="p0"), plan.Producer(name="p1")),
+        consumers=(*consumers, plan.Consumer(name="audit", pattern="orders", group="audit", durable=500)),
+        poison=random.choice((0, 5)),
+        events=tuple(sorted(events, key=_at)),
+        expect=scenario.expect,
+    )
+
+
+def _at(event: AnyEvent) -> int:
+    return event.at_ms
+
+
+def _traffic(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for who in ("p0", "p1"):
+        at_ms = random.randint(0, 50)
+        while at_ms < CHAOS_MS - 500:
+            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=random.randint(1, 8)))
+            at_ms += random.randint(5, 60)
+    return events
+
+
+def _moments(random: Random, count: int) -> list[int]:
+    return sorted(random.randrange(500, CHAOS_MS - 1_000) for _ in range(count))
+
+
+def _crash_after_delivery(random: Random) -> list[AnyEvent]:
+    return [Crash(at_ms=at, on="deliver", power=random.random() < 0.5) for at in _moments(random, 5)]
+
+
+def _crash_after_confirm(random: Random) -> list[AnyEvent]:
+    return [Crash(at_ms=at, on="confirm") for at in _moments(random, 5)]
+
+
+def _crash_after_settle(random: Random) -> list[AnyEvent]:
+    return [Crash(at_ms=at, on=random.choice(("settle", "settled"))) for at in _moments(random, 5)]
+
+
+def _member_crash_after_assignment(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        who = random.choice(WORKERS)
+        events.append(CrashClient(at_ms=at, who=who, for_ms=50))
+        events.append(
+            CrashClient(at_ms=at + 10, who=who, for_ms=200, on=random.choice(("subscribe", "deliver")), silent=True)
+        )
+    return events
+
+
+def _drop_during_ack(random: Random) -> list[AnyEvent]:
+    return [Reset(at_ms=at, who=random.choice(WORKERS), on="settle") for at in _moments(random, 10)]
+
+
+def _disk_error_during_settle(random: Random) -> list[AnyEvent]:
+    return [
+        FailDisk(at_ms=at, op=random.choice(("write", "sync")), kind="io", on=random.choice(("settle", "settled")))
+        for at in _moments(random, 4)
+    ]
+
+
+def _skew_during_session_timeout(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 3):
+        events.append(PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=2_500))
+        events.append(JumpClock(at_ms=at + 1_000, by_ms=random.choice((-30_000, 30_000, 3_600_000))))
+    return events
+
+
+def _zombie_member(random: Random) -> list[AnyEvent]:
+    return [PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=2_600) for at in _moments(random, 4)]
+
+
+def _disk_full_during_recovery(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 3):
+        events.append(Crash(at_ms=at, down_ms=20))
+        events.append(FillDisk(at_ms=at + 10, for_ms=600, free_bytes=random.choice((0, 600, 9_000))))
+    return events
+
+
+def _broker_and_half_the_consumers(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 2):
+        events.append(Crash(at_ms=at, down_ms=300))
+        events += [
+            CrashClient(at_ms=at, who=who, for_ms=500, silent=random.random() < 0.5)
+            for who in random.sample(WORKERS, 2)
+        ]
+    return events
+
+
+def _disk_and_partition(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 3):
+        events.append(FailDisk(at_ms=at, op=random.choice(("write", "sync", "create")), times=2))
+        who = random.choice((*WORKERS, "p0"))
+        events.append(
+            Partition(at_ms=at, who=who, for_ms=random.choice((300, 3_000)), way=random.choice(("both", "to", "from")))
+        )
+    return events
+
+
+def _memory_and_consumer_crashes(random: Random) -> list[AnyEvent]:
+    return [CrashClient(at_ms=at, who=random.choice(WORKERS), for_ms=300, on="deliver") for at in _moments(random, 8)]
+
+
+def _skew_and_consumer_failures(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        events.append(JumpClock(at_ms=at, by_ms=random.choice((-5_000, 5_000, 86_400_000))))
+        events.append(CrashClient(at_ms=at + 5, who=random.choice(WORKERS), for_ms=400, silent=True))
+    return events
+
+
+def _slow_consumer_spiral(random: Random) -> list[AnyEvent]:
+    return [
+        Slow(at_ms=at, who=who, for_ms=1_500, delay_ms=100, bytes_per_s=3_000)
+        for at, who in zip(_moments(random, 4), WORKERS, strict=True)
+    ]
+
+
+def _rebalance_storm(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in range(500, CHAOS_MS - 1_000, 150):
+        who = random.choice(WORKERS)
+        storm = (
+            Leave(at_ms=at, who=who, for_ms=20),
+            Reset(at_ms=at, who=who),
+            CrashClient(at_ms=at, who=who, for_ms=80),
+        )
+        events.append(random.choice(storm))
+    return events
+
+
+def _crash_during_rebalance(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        events += [Leave(at_ms=at, who=random.choice(WORKERS), for_ms=1), Crash(at_ms=at + 1, on="subscribe")]
+    return events
+
+
+def _producer_partition(random: Random) -> list[AnyEvent]:
+    return [
+        Partition(at_ms=at, who="p0", for_ms=3_000, way=random.choice(("to", "from"))) for at in _moments(random, 2)
+    ]
+
+
+def _consumer_partition(random: Random) -> list[AnyEvent]:
+    return [
+        Partition(at_ms=at, who=random.choice(WORKERS), for_ms=random.choice((900, 4_000)))
+        for at in _moments(random, 4)
+    ]
+
+
+def _flapping(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in range(500, CHAOS_MS - 1_000, 120):
+        events.append(Partition(at_ms=at, who="w0", for_ms=60))
+        events.append(Partition(at_ms=at + 30, who="p0", for_ms=60))
+    return events
+
+
+def _crash_during_recovery(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        events.append(Crash(at_ms=at, down_ms=1))
+        events.append(Crash(at_ms=at + 1, down_ms=1, after_ops=random.randint(1, 40)))
+    return events
+
+
+def _slow_disk(random: Random) -> list[AnyEvent]:
+    return [SlowDisk(at_ms=at, for_ms=800, factor=300) for at in _moments(random, 3)]
+
+
+def _long_pause(random: Random) -> list[AnyEvent]:
+    return [PauseBroker(at_ms=at, for_ms=2_500) for at in _moments(random, 2)]
+
+
+def _damaged(path: str) -> Callable[[Random], list[AnyEvent]]:
+    def make(random: Random) -> list[AnyEvent]:
+        at = random.randrange(3_000, 4_000)
+        hit = Damage(at_ms=at, path=path, place=random.randrange(1000), lost_sector=random.random() < 0.5)
+        return [hit, Crash(at_ms=at + 500, power=False)]
+
+    return make
+
+
+_TIGHT = plan.Broker(tail_bytes_max=2 << 10, send_window_bytes=4 << 10, journal_segment_bytes=8 << 10)
+
+SCENARIOS: dict[str, Scenario] = {
+    "crash-after-delivery": Scenario("the broker dies after a delivery, before its ack", _crash_after_delivery),
+    "crash-after-confirm": Scenario("power fails just after a publish was confirmed", _crash_after_confirm),
+    "crash-after-settle": Scenario("the broker dies with a settle under way or just answered", _crash_after_settle),
+    "crash-during-recovery": Scenario("the broker dies again while it recovers", _crash_during_recovery),
+    "crash-during-rebalance": Scenario("the broker dies while members come and go", _crash_during_rebalance),
+    "member-crash-after-assignment": Scenario(
+        "a member vanishes between its assignment and its first ack", _member_crash_after_assignment
+    ),
+    "drop-during-ack": Scenario("the connection breaks exactly while an ack is sent", _drop_during_ack),
+    "disk-error-during-settle": Scenario("the disk fails while a settle is written", _disk_error_during_settle),
+    "skew-during-session-timeout": Scenario("the clock jumps while a session times out", _skew_during_session_timeout),
+    "zombie-member": Scenario("a member stands still past its session, and comes back with old acks", _zombie_member),
+    "disk-full-during-recovery": Scenario("no space is left while the broker recovers", _disk_full_during_recovery),
+    "broker-and-half-the-consumers": Scenario(
+        "the broker and half of a group die together", _broker_and_half_the_consumers
+    ),
+    "disk-and-partition": Scenario("the disk fails while the network is cut", _disk_and_partition),
+    "memory-and-consumer-crashes": Scenario(
+        "hardly any memory for tails and windows, and consumers crash", _memory_and_consumer_crashes, _TIGHT
+    ),
+    "skew-and-consumer-failures": Scenario("the clock jumps while consumers vanish", _skew_and_consumer_failures),
+    "slow-consumer-spiral": Scenario(
+        "one member after the other becomes slow", _slow_consumer_spiral, plan.Broker(lease_ms=900), {"ignore": 50}
+    ),
+    "rebalance-storm": Scenario("members come and go all the time", _rebalance_storm),
+    "producer-partition": Scenario("a producer is cut off, in one direction", _producer_partition),
+    "consumer-partition": Scenario("consumers are cut off while producers go on", _consumer_partition),
+    "flapping": Scenario("the network comes and goes many times a second", _flapping),
+    "slow-disk": Scenario("syncs take a tenth of a second", _slow_disk),
+    "long-pause": Scenario("the broker stands still past all deadlines", _long_pause),
+    "damaged-journal": Scenario("synced bytes of the journal change", _damaged("journal"), expect="any"),
+    "damaged-log": Scenario("synced bytes of the logs change", _damaged("topics"), expect="any"),
+    "damaged-checkpoint": Scenario("synced bytes of the checkpoints change", _damaged("checkpoints")),
+}
+
+
+class Stream(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """In a user's file: a producer that publishes again and again."""
+
+    who: str
+    topic: str
+    every_ms: int = 50
+    count: int = 5
+    from_ms: int = 0
+    until_ms: int = 0
+
+
+class BadScenario(ValueError):
+    """A user's file that is no plan; the text says why."""
+
+
+def load(path: str, seed: int) -> Plan:
+    """A user's scenario: YAML or JSON with a plan's fields and `streams`, or Python with `plan(seed)` or `PLAN`."""
+    try:
+        if path.endswith(".py"):
+            found = runpy.run_path(path)
+            made = found["plan"](seed) if callable(found.get("plan")) else found.get("PLAN")
+            if not isinstance(made, Plan):
+                raise BadScenario(f"{path}: define plan(seed) or PLAN, a dovetail.sim.plan.Plan")
+            return made
+        with open(path, "rb") as file:
+            data = yaml.safe_load(file)
+        if not isinstance(data, dict):
+            raise BadScenario(f"{path}: a scenario is a mapping with the fields of a plan")
+        streams = msgspec.convert(data.pop("streams", []), tuple[Stream, ...])
+        setup = msgspec.convert({"seed": seed, **data}, Plan)
+    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise BadScenario(f"{path}: {error}") from error
+    events = [*setup.events, *(event for each in streams for event in _expand(each, setup.chaos_ms))]
+    made = replace(setup, events=tuple(sorted(events, key=_at)))
+    _check_names(path, made)
+    return made
+
+
+def _expand(stream: Stream, chaos_ms: int) -> list[AnyEvent]:
+    until_ms = stream.until_ms or chaos_ms
+    return [
+        Publish(at_ms=at, who=stream.who, topic=stream.topic, count=stream.count)
+        for at in range(stream.from_ms, until_ms, stream.every_ms)
+    ]
+
+
+def _check_names(path: str, setup: Plan) -> None:
+    names = {each.name for each in setup.producers} | {each.name for each in setup.consumers}
+    for event in setup.events:
+        who = getattr(event, "who", None)
+        if who is not None and who not in names:
+            known = ", ".join(sorted(names))
+            raise BadScenario(f"{path}: {type(event).__name__} names {who!r}; producers and consumers are {known}")
