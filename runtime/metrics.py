@@ -7,16 +7,20 @@ Never     influences a decision.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from dovetail.core.codes import SettleAction
 from dovetail.core.effects import AnyEffect, Deliver, Refused, Reply
 from dovetail.core.ids import Now, ordered
-from dovetail.core.inputs import AnyInput
+from dovetail.core.inputs import AnyInput, SessionClosed, Settle
 from dovetail.core.intervals import total
 from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Settled
 from dovetail.core.state import State
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+LEASES_MAX = 10_000
+"""Deliveries whose beginning is remembered, to know how long they took."""
 
 
 class Histogram:
@@ -44,6 +48,27 @@ class Histogram:
         yield f"{name}_count {self.count}"
 
 
+class Work:
+    """How one session does: how long it takes, and how often it fails."""
+
+    __slots__ = ("count", "errors", "sum_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.errors = 0
+        self.sum_ms = 0
+
+    @property
+    def mean_ms(self) -> float:
+        """From a delivery to its settle."""
+        return round(self.sum_ms / self.count, 3) if self.count else 0.0
+
+    @property
+    def error_rate(self) -> float:
+        """The part of what was settled that was a failure."""
+        return round(self.errors / self.count, 4) if self.count else 0.0
+
+
 class Metrics:
     """Listens to every step of a node and to its disk."""
 
@@ -59,6 +84,9 @@ class Metrics:
         self.refused: Counter[int] = Counter()
         self.commits = Histogram()
         self.jobs = Histogram()
+        self.settle_times = Histogram()
+        self.work: dict[int, Work] = {}
+        self._granted_ms: dict[int, int] = {}
 
     def observe(
         self,
@@ -84,19 +112,52 @@ class Metrics:
                     self.expired[record.group] += record.last - record.first + 1
                 case _:
                     pass
+        for each in arrived:
+            if isinstance(each, Settle):
+                self._observe_settle(now, each)
+            elif isinstance(each, SessionClosed):
+                self.work.pop(each.session, None)
         for effect in effects:
             if isinstance(effect, Deliver):
                 self.delivered[effect.log] += total(effect.ranges)
+                if effect.lease:
+                    self._granted_ms[effect.lease] = now.mono_ms
+                    if len(self._granted_ms) > LEASES_MAX:
+                        del self._granted_ms[next(iter(self._granted_ms))]
             elif isinstance(effect, Reply) and isinstance(effect.answer, Refused):
                 self.refused[effect.answer.status] += 1
+
+    def _observe_settle(self, now: Now, settle: Settle) -> None:
+        work = self.work.get(settle.session)
+        if work is None:
+            work = self.work[settle.session] = Work()
+        for item in settle.items:
+            granted_ms = self._granted_ms.get(item.lease)
+            if granted_ms is not None and item.action != SettleAction.EXTEND:
+                work.count += 1
+                work.errors += item.action != SettleAction.ACK
+                work.sum_ms += now.mono_ms - granted_ms
+                self.settle_times.add((now.mono_ms - granted_ms) / 1000)
+
+    def lag(self, state: State) -> Counter[int]:
+        """Messages that each group has not settled."""
+        lag: Counter[int] = Counter()
+        for (number, log), cursor in state.durable.cursors.items():
+            lag[number] += state.durable.logs[log].end - cursor.floor - total(cursor.islands)
+        return lag
 
     def disk(self, is_commit: bool, seconds: float) -> None:
         """Count a commit, or a job of the log lane."""
         (self.commits if is_commit else self.jobs).add(seconds)
 
-    def render(self, state: State, connections: int) -> str:
-        """Everything, as Prometheus reads it."""
-        parts = (self._broker_lines(state, connections), self._topic_lines(state), self._group_lines(state))
+    def render(self, state: State, connections: int, gauges: Mapping[str, float] | None = None) -> str:
+        """Everything, as Prometheus reads it; `gauges` are the shell's own."""
+        parts = (
+            self._broker_lines(state, connections),
+            _shell_lines(gauges or {}),
+            self._topic_lines(state),
+            self._group_lines(state),
+        )
         return "".join(f"{line}\n" for part in parts for line in part)
 
     def _broker_lines(self, state: State, connections: int) -> Iterator[str]:
@@ -111,6 +172,7 @@ class Metrics:
         yield from _metric("dovetail_refused_total", "counter", "Refused requests by status.", refused)
         for name, text, histogram in (
             ("dovetail_commit_seconds", "Time of a commit: write and sync.", self.commits),
+            ("dovetail_settle_seconds", "Time from a delivery to its settle.", self.settle_times),
             ("dovetail_log_job_seconds", "Time of a job of the log lane.", self.jobs),
         ):
             yield f"# HELP {name} {text}"
@@ -133,9 +195,7 @@ class Metrics:
 
     def _group_lines(self, state: State) -> Iterator[str]:
         names = {number: f'{{group="{_escaped(group.name)}"}}' for number, group in ordered(state.durable.groups)}
-        lag: Counter[int] = Counter()
-        for (number, log), cursor in ordered(state.durable.cursors):
-            lag[number] += state.durable.logs[log].end - cursor.floor - total(cursor.islands)
+        lag = self.lag(state)
         lags = [(label, lag[number]) for number, label in sorted(names.items())]
         yield from _metric("dovetail_group_lag", "gauge", "Messages a group has not settled.", lags)
         for name, text, counter in (
@@ -153,7 +213,18 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"")
 
 
-def _metric(name: str, kind: str, text: str, values: list[tuple[str, int]]) -> Iterator[str]:
+_GAUGES = {
+    "loop_lag_seconds": "How late the event loop was when it was looked at last.",
+    "uptime_seconds": "Since the broker listens.",
+}
+
+
+def _shell_lines(gauges: Mapping[str, float]) -> Iterator[str]:
+    for name, value in gauges.items():
+        yield from _metric(f"dovetail_{name}", "gauge", _GAUGES[name], [("", round(value, 6))])
+
+
+def _metric(name: str, kind: str, text: str, values: Sequence[tuple[str, float]]) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:

@@ -29,7 +29,7 @@ from dovetail.core.inputs import AnyInput
 from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
-from dovetail.runtime.config import Config, address
+from dovetail.runtime.config import Config, Origins, address
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.recorder import Recorder
@@ -95,6 +95,9 @@ class Server:
         self._paused = False
         self._over = False
         self._idle = asyncio.Event()
+        self.origins: Origins = {}
+        self.stop_asked = asyncio.Event()
+        """Set when an operator asked over HTTP for a stop; whoever runs the server calls `stop`."""
 
     @classmethod
     async def start(cls, config: Config, on_progress: Callable[[Progress], None] | None = None) -> Server:
@@ -214,6 +217,11 @@ class Server:
             self._loop.call_soon(self._tick)
 
     wake = _wake
+
+    def ask_checkpoint(self) -> None:
+        """Have a checkpoint taken as soon as possible."""
+        self._checkpointer.ask()
+        self._wake()
 
     def _tick(self) -> None:
         self._ticking = False

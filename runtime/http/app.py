@@ -1,70 +1,55 @@
-"""HTTP beside the wire: health, metrics, and reading a topic's messages.
+"""HTTP beside the wire: one table of routes, one way in, one shape of errors.
 
-Promises  served in the broker's own loop; errors have one shape; a large read is bounded.
-Never     holds the loop: what must be read from the disk is awaited.
+Promises  served in the broker's own loop; every request has an id; a request that its client gave up is cancelled.
+Never     lets a handler's trouble show more than an id.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import contextlib
+import secrets
 import time
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 from aiohttp import web
 
-from dovetail.core import batch, inputs, names
-from dovetail.core.codes import Status
-from dovetail.core.effects import Answer, Fetched, Refused
-from dovetail.core.journal_format import Entry
-from dovetail.runtime.storage.codecs import CODECS
+from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics
+from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
+from dovetail.runtime.http.gate import Gate
+from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
 
 if TYPE_CHECKING:
     from dovetail.runtime.server import Server
 
-LIMIT_DEFAULT = 100
-LIMIT_MAX = 1_000
-READ_BYTES_MAX = 4 << 20
-WAIT_MS_MAX = 60_000
+log = structlog.get_logger("http")
 
+SLOW_S = 0.1
+BODY_BYTES_MAX = 16 << 20
+REQUEST_ID = "X-Request-Id"
+_request_id: ContextVar[str] = ContextVar("request_id")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_HTTP_STATUS = {
-    Status.NOT_FOUND: 404,
-    Status.INVALID: 422,
-    Status.BUSY: 429,
-    Status.READ_ONLY: 503,
-}
-
-
-class Trouble(Exception):
-    """A request that can't be met."""
-
-    def __init__(self, status: int, code: str, message: str, suggestion: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.suggestion = suggestion
+ROUTES: tuple[Route, ...] = (*messages.ROUTES, *topics.ROUTES, *groups.ROUTES, *dead.ROUTES, *broker.ROUTES)
+"""In the order in which they are tried: what ends in a word comes before what takes everything."""
 
 
 async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Serve HTTP; gives the runner and the port."""
     from dovetail.runtime.server import listen_trouble
 
-    app = web.Application(middlewares=[_errors])
-    api = Api(server)
-    app.add_routes(
-        [
-            web.get("/health", api.health),
-            web.get("/ready", api.health),
-            web.get("/metrics", api.metrics),
-            web.get("/v1/topics/{topic:.+}/messages", api.messages),
-        ]
-    )
-    runner = web.AppRunner(app, access_log=None)
+    gate = Gate(server)
+    app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
+    for route in ROUTES:
+        app.router.add_route(route.method, route.pattern, _handler(gate, route))
+    _add_pages(app)
+    app.cleanup_ctx.append(_clock(gate))
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
@@ -74,114 +59,118 @@ async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunne
     return runner, runner.addresses[0][1]
 
 
+def _clock(gate: Gate) -> Callable[[web.Application], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def run(app: web.Application):  # type: ignore[no-untyped-def]  # aiohttp takes the context manager
+        task = asyncio.ensure_future(gate.keep_time())
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    return run
+
+
+def _handler(gate: Gate, route: Route) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        query = decode_query(route.query, request.query)
+        body = decode_body(route.body, await request.read()) if route.body is not None else None
+        caller = request.remote or ""
+        begun = time.monotonic()
+        answer = await route.run(gate, Call(request.match_info, query, body, request.headers, caller))
+        seconds = time.monotonic() - begun
+        if seconds > SLOW_S and not route.no_store:
+            log.info("slow request", path=request.path, seconds=round(seconds, 3), correlation_id=_request_id.get())
+        return _response(route, answer)
+
+    return handle
+
+
+def _response(route: Route, answer: object) -> web.Response:
+    if isinstance(answer, Raw):
+        return web.Response(body=answer.body, content_type=answer.content_type, charset="utf-8")
+    headers = {"Cache-Control": "no-store"} if route.no_store else {}
+    body = b"{}" if isinstance(answer, Nothing) else msgspec.json.encode(answer)
+    return web.Response(body=body, status=route.status, content_type="application/json", headers=headers)
+
+
+def _add_pages(app: web.Application) -> None:
+    described = msgspec.json.encode(openapi.document(ROUTES))
+    page = openapi.page(ROUTES)
+
+    async def document(request: web.Request) -> web.Response:
+        return web.Response(body=described, content_type="application/json")
+
+    async def docs(request: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    app.router.add_get("/openapi.json", document)
+    app.router.add_get("/docs", docs)
+    folder = files("dovetail.runtime.console")
+    for path, name, kind in (
+        ("/", "index.html", "text/html"),
+        ("/console.css", "console.css", "text/css"),
+        ("/console.js", "console.js", "text/javascript"),
+    ):
+        app.router.add_get(path, _file(folder.joinpath(name).read_bytes(), kind))
+
+
+def _file(body: bytes, kind: str) -> Handler:
+    async def give(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=_PAGE_HEADERS)
+
+    return give
+
+
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every refusal in the one shape of errors."""
+    """Every refusal in the one shape of errors, every answer with its request's id."""
+    _request_id.set(_id_for(request))
     try:
-        return await handler(request)
+        response = await handler(request)
     except Trouble as trouble:
-        return _error(trouble.status, trouble.code, str(trouble), trouble.suggestion)
+        response = _trouble(trouble)
     except web.HTTPException as error:
-        return _error(error.status, error.reason.lower().replace(" ", "_"), error.reason, "")
+        code = error.reason.lower().replace(" ", "_")
+        text = f"{request.method} {request.path}: {error.reason.lower()}"
+        response = _trouble(Trouble(error.status, code, text, "GET /openapi.json lists what there is"))
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        log.error("request failed", path=request.path, correlation_id=_request_id.get(), exc_info=error)
+        response = _trouble(Trouble(500, "internal", "the broker failed at this: its log says more"))
+    response.headers[REQUEST_ID] = _request_id.get()
+    return response
 
 
-def _error(status: int, code: str, message: str, suggestion: str) -> web.Response:
-    body = {
-        "code": code,
-        "message": message,
-        "details": {},
-        "suggestions": [suggestion] if suggestion else [],
-        "request_id": f"{time.time_ns():x}",
-        "timestamp": time.time_ns() // 1_000_000,
-    }
-    return _json({"error": body}, status)
+def _id_for(request: web.Request) -> str:
+    """The id that the client gave its request, or one of ours."""
+    given = request.headers.get(REQUEST_ID, "")
+    is_fine = 0 < len(given) <= 64 and given.isascii() and given.isprintable()
+    return given if is_fine else secrets.token_hex(8)
 
 
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
-
-
-class Api:
-    """The handlers; each asks the node like any other client."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._local = server.node.open_local("http")
-        self._started = time.monotonic()
-
-    async def health(self, request: web.Request) -> web.Response:
-        """Whether the broker works, and since when."""
-        node = self._server.node
-        body = {
-            "status": "ok",
-            "version": version("dovetail"),
-            "broker": self._server.opened.broker_id,
-            "uptime_seconds": round(time.monotonic() - self._started, 3),
-            "connections": self._server.connection_count,
-            "stored_lsn": node.state.live.stored_lsn,
-        }
-        return _json(body)
-
-    async def metrics(self, request: web.Request) -> web.Response:
-        """The figures, for Prometheus."""
-        text = self._server.metrics.render(self._server.node.state, self._server.connection_count)
-        return web.Response(text=text, content_type="text/plain", charset="utf-8")
-
-    async def messages(self, request: web.Request) -> web.Response:
-        """A topic's stored messages from an offset on."""
-        topic = request.match_info["topic"]
-        partition = _whole(request, "partition", 0, 0, 65_535)
-        offset = _whole(request, "offset", 0, 0, (1 << 63) - 1)
-        limit = _whole(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
-        wait_ms = _whole(request, "wait_ms", 0, 0, WAIT_MS_MAX)
-        answer, entries = await self._ask(
-            lambda number: inputs.Fetch(self._local.session, number, topic, partition, offset, READ_BYTES_MAX, wait_ms)
-        )
-        if isinstance(answer, Refused):
-            status = _HTTP_STATUS.get(Status(answer.status), 400)
-            raise Trouble(status, Status(answer.status).name.lower(), answer.reason)
-        assert isinstance(answer, Fetched)
-        name = names.topic_name(topic)
-        found = [each for entry in entries for each in _messages(name, partition, entry) if each["offset"] >= offset]
-        body: dict[str, Any] = {"messages": found[:limit], "start": answer.start, "end": answer.end}
-        after = found[:limit][-1]["offset"] + 1 if found else offset
-        if found and after < answer.end:
-            body["next"] = after
-        return _json(body)
-
-    async def _ask(self, make: Callable[[int], inputs.AnyInput]) -> tuple[Answer, tuple[Entry, ...]]:
-        """One request to the node, as a local session."""
-        future: asyncio.Future[tuple[Answer, tuple[Entry, ...]]] = asyncio.get_running_loop().create_future()
-
-        def then(answer: Answer, entries: tuple[Entry, ...]) -> None:
-            if not future.done():
-                future.set_result((answer, entries))
-
-        self._server.node.submit(make(self._local.register(then)))
-        self._server.wake()
-        return await future
-
-
-def _whole(request: web.Request, name: str, default: int, least: int, most: int) -> int:
-    text = request.query.get(name, str(default))
-    is_short_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
-    if not is_short_number or not least <= int(text) <= most:
-        raise Trouble(422, "invalid", f"{name}={text[:40]!r} is not a whole number from {least} to {most}")
-    return int(text)
-
-
-def _messages(topic: str, partition: int, entry: Entry) -> list[dict[str, Any]]:
-    """The messages of one stored batch as JSON shows them."""
-    return [
-        {
-            "message_id": names.message_id(topic, partition, -1, record.offset),
-            "topic": topic,
-            "partition": partition,
-            "offset": record.offset,
-            "timestamp": entry.record.arrival_ms,
-            "key": record.key.decode("utf-8", "replace") if record.key is not None else None,
-            "value": base64.b64encode(record.value or b"").decode(),
-            "headers": {key: (value or b"").decode("utf-8", "replace") for key, value in record.headers},
-        }
-        for record in batch.parse(entry.batch, codecs=CODECS)
-    ]
+def _trouble(trouble: Trouble) -> web.Response:
+    error = Error(
+        trouble.code,
+        str(trouble),
+        trouble.details,
+        trouble.suggestions,
+        _request_id.get(),
+        time.time_ns() // 1_000_000,
+    )
+    headers = {}
+    if trouble.status in (429, 503):
+        headers["Retry-After"] = str(max(1, -(-trouble.retry_after_ms // 1000)))
+    body = msgspec.json.encode(ErrorBody(error))
+    return web.Response(body=body, status=trouble.status, content_type="application/json", headers=headers)

@@ -1,0 +1,1 @@
+"""The console: one page, served from these files as they are."""

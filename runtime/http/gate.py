@@ -1,0 +1,157 @@
+"""The way from HTTP into the node: requests as a local session, reads of the immutable state, stored bytes.
+
+Promises  asks like any other client; long walks over the state give the loop back every few hundred steps.
+Never     changes the state: it submits inputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from dovetail.core import inputs, names
+from dovetail.core.effects import Answer, Refused
+from dovetail.core.journal_format import Entry
+from dovetail.core.names import BadName
+from dovetail.core.node import Local, Node
+from dovetail.core.state import Group, Log, State, Topic
+from dovetail.runtime.http.consumers import Consumers
+from dovetail.runtime.http.errors import Trouble, refused
+from dovetail.runtime.http.history import EVERY_S, History
+
+if TYPE_CHECKING:
+    from dovetail.core.codes import Status
+    from dovetail.runtime.server import Server
+
+T = TypeVar("T")
+Make = Callable[[int, int], inputs.AnyInput]
+"""Makes an input of a session and the number of its request."""
+ANSWER_SECONDS_MAX = 60.0
+PACE = 256
+"""Steps of a long walk between two chances for everybody else."""
+
+
+class Gate:
+    """One for the whole HTTP side."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.local = server.node.open_local("http")
+        self.consumers = Consumers()
+        self.history = History(server.metrics)
+        self.started = time.monotonic()
+        self.maintenance = ""
+        self.loop_lag_ms = 0.0
+
+    @property
+    def node(self) -> Node:
+        return self.server.node
+
+    @property
+    def state(self) -> State:
+        """The state as it is now: immutable, so a handler may look at it across awaits."""
+        return self.server.node.state
+
+    async def ask(
+        self,
+        make: Make,
+        *,
+        local: Local | None = None,
+        meanings: dict[Status, tuple[int, str]] | None = None,
+    ) -> Answer:
+        """The answer to `make(session, request)`; a refusal is raised as `Trouble`."""
+        who = local or self.local
+        if who.closing:
+            raise Trouble(409, "session_over", who.ended or "the session is over", "join again")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def then(answer: Answer, entries: tuple[Entry, ...]) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self.submit(make(who.session, who.register(then)))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                answer = await future
+        except TimeoutError:
+            text = f"the broker did not answer within {ANSWER_SECONDS_MAX:.0f} s; whether it was done is not known"
+            raise Trouble(503, "unavailable", text, "look at /health", retry_after_ms=1_000) from None
+        if isinstance(answer, Refused):
+            raise refused(answer, meanings)
+        return answer
+
+    def submit(self, *said: inputs.AnyInput) -> None:
+        """Inputs whose answer nobody waits for."""
+        for each in said:
+            self.node.submit(each)
+        self.server.wake()
+
+    async def entries(self, log: int, offset: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Stored entries of a log from `offset` on: at least one, if there is any."""
+        future: asyncio.Future[tuple[Entry, ...]] = asyncio.get_running_loop().create_future()
+        self.node.read(log, offset, bytes_max, lambda found: None if future.done() else future.set_result(found))
+        self.server.wake()
+        return await future
+
+    async def offset_at(self, log: int, arrival_ms: int) -> int:
+        """The first offset of a log that arrived at or after a time."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.node.find_time(log, arrival_ms, lambda found: None if future.done() else future.set_result(found))
+        self.server.wake()
+        found = await future
+        return found if isinstance(found, int) else 0
+
+    async def keep_time(self) -> None:
+        """Feed the history, and see how late the loop is; runs until cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due += EVERY_S
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            self.loop_lag_ms = max(0.0, (loop.time() - due) * 1000)
+            if self.loop_lag_ms > EVERY_S * 1000:
+                due = loop.time()
+            self.history.tick(self.state, time.time_ns() // 1_000_000, self.server.connection_count)
+
+    def gauges(self) -> dict[str, float]:
+        """What only HTTP knows, for the metrics."""
+        return {"loop_lag_seconds": self.loop_lag_ms / 1000, "uptime_seconds": time.monotonic() - self.started}
+
+    def topic(self, text: str) -> Topic:
+        """The topic called `text`; a `Trouble` if there is none."""
+        try:
+            name = names.topic_name(text)
+        except BadName as error:
+            raise Trouble(422, "invalid", str(error)) from None
+        number = self.state.durable.topics_by_name.get(name)
+        if number is None:
+            raise Trouble(404, "not_found", f"topic {name!r} does not exist", "GET /v1/topics lists those there are")
+        return self.state.durable.topics[number]
+
+    def group(self, name: str) -> Group:
+        """The group called `name`; a `Trouble` if there is none."""
+        number = self.state.durable.groups_by_name.get(name)
+        if number is None:
+            raise Trouble(404, "not_found", f"group {name!r} does not exist", "GET /v1/groups lists those there are")
+        return self.state.durable.groups[number]
+
+
+def logs_of(state: State, topic: Topic) -> list[Log]:
+    """A topic's logs, partition by partition, lane by lane."""
+    return [state.durable.logs[topic.first_log + each] for each in range(topic.log_count)]
+
+
+def stored_end(state: State, log: Log) -> int:
+    """Where what may be shown of a log ends."""
+    tail = state.live.tails.get(log.id)
+    return tail.stored if tail is not None else log.end
+
+
+async def paced(many: Iterable[T]) -> AsyncIterator[T]:
+    """`many`, giving the loop back now and then: admin work never delays messages."""
+    for count, each in enumerate(many, 1):
+        yield each
+        if count % PACE == 0:
+            await asyncio.sleep(0)

@@ -1,0 +1,260 @@
+"""Publishing and browsing messages over HTTP.
+
+Promises  a published message is stored when it is answered; one with an idempotency key is stored once, also across
+          restarts (I-ONCE): the key is the id of a producer that sends one batch. A browse reads in bounded pieces.
+Never     re-encodes what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from hashlib import blake2b
+
+from msgspec import UNSET, Struct
+
+from dovetail.core import batch, inputs, names
+from dovetail.core.codes import Priority
+from dovetail.core.effects import Appended
+from dovetail.core.journal_format import Entry
+from dovetail.core.names import BadName
+from dovetail.core.state import Log, Topic
+from dovetail.runtime.client.partitioning import murmur3
+from dovetail.runtime.http.errors import QUOTA, Trouble
+from dovetail.runtime.http.gate import Gate, logs_of, stored_end
+from dovetail.runtime.http.models import (
+    BrowseQuery,
+    MessageList,
+    MessageView,
+    NewMessage,
+    NewMessages,
+    PriorityName,
+    Published,
+    PublishedMany,
+)
+from dovetail.runtime.http.routing import Call, Nothing, Role, Route
+from dovetail.runtime.http.texts import as_ms, as_time_ms
+from dovetail.runtime.storage.codecs import CODECS
+
+READ_BYTES = 1 << 20
+LANES: tuple[PriorityName, ...] = ("critical", "high", "normal", "low", "background")
+PRIORITIES: dict[str, Priority] = {name: Priority(number) for number, name in enumerate(LANES, 1)}
+
+
+class _Load(Struct, frozen=True):
+    """Messages that go into one batch."""
+
+    partition: int
+    delay_ms: int
+    ttl_ms: int
+    priority: int
+
+
+async def publish(gate: Gate, call: Call[Nothing, NewMessage]) -> Published:
+    """Store one message."""
+    key = call.headers.get("Idempotency-Key", "") or call.body.idempotency_key
+    return (await _publish(gate, call.path["topic"], [call.body], key))[0]
+
+
+async def publish_batch(gate: Gate, call: Call[Nothing, NewMessages]) -> PublishedMany:
+    """Store many messages."""
+    key = call.headers.get("Idempotency-Key", "") or call.body.idempotency_key
+    return PublishedMany(await _publish(gate, call.path["topic"], call.body.messages, key))
+
+
+async def _publish(gate: Gate, text: str, messages: list[NewMessage], key: str) -> list[Published]:
+    try:
+        topic = names.topic_name(text)
+    except BadName as error:
+        raise Trouble(422, "invalid", str(error)) from None
+    loads: dict[_Load, list[int]] = {}
+    records: list[batch.NewRecord] = []
+    for place, message in enumerate(messages):
+        load = _load_of(gate, topic, message, key)
+        loads.setdefault(load, []).append(place)
+        records.append(_record(gate, message))
+    asks = [
+        _send(gate, topic, load, [records[place] for place in places], f"{key}\0{load}" if key else "")
+        for load, places in loads.items()
+    ]
+    found: list[Published | None] = [None] * len(messages)
+    for places, answer in zip(loads.values(), await asyncio.gather(*asks), strict=True):
+        for index, place in enumerate(places):
+            found[place] = _published(answer, index)
+    return [each for each in found if each is not None]
+
+
+def _load_of(gate: Gate, topic: str, message: NewMessage, key: str) -> _Load:
+    number = gate.state.durable.topics_by_name.get(topic)
+    count = gate.state.durable.topics[number].partitions if number else gate.state.settings.partitions
+    partition = -1 if message.partition is None else message.partition
+    if partition < 0 and message.key is not None:
+        partition = murmur3(message.key.encode()) % count
+    elif partition < 0 and key:
+        partition = murmur3(key.encode()) % count
+    priority = PRIORITIES[message.priority] if message.priority else Priority.DEFAULT
+    return _Load(partition, as_ms(message.delay, "delay"), as_ms(message.ttl, "ttl"), priority)
+
+
+def _record(gate: Gate, message: NewMessage) -> batch.NewRecord:
+    if (message.value is None) == (message.text is None):
+        raise Trouble(422, "invalid", 'a message has either "value", in base64, or "text"')
+    if message.text is not None:
+        value = message.text.encode("utf-8", "surrogatepass")
+    else:
+        try:
+            value = base64.b64decode(message.value or "", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Trouble(422, "invalid", f'"value" is not base64: {error}', 'use "text" for plain text') from None
+    most = gate.state.settings.message_bytes_max
+    if len(value) > most:
+        raise Trouble(413, "too_large", f"the message has {len(value)} bytes, the most is {most}")
+    headers = tuple([(name, text.encode("utf-8", "surrogatepass")) for name, text in message.headers.items()])
+    return (message.key.encode("utf-8", "surrogatepass") if message.key is not None else None), value, headers
+
+
+async def _send(gate: Gate, topic: str, load: _Load, records: list[batch.NewRecord], once: str) -> Appended:
+    producer = int.from_bytes(blake2b(once.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> 1
+    who = (producer, 0, 0) if once else (-1, -1, -1)
+    data = batch.build(
+        records,
+        timestamp_ms=time.time_ns() // 1_000_000,
+        producer_id=who[0],
+        producer_epoch=who[1],
+        base_sequence=who[2],
+    )
+    if len(data) > gate.server.config.frame_bytes_max:
+        most = gate.server.config.frame_bytes_max
+        raise Trouble(413, "too_large", f"the messages have {len(data)} bytes together, the most is {most}")
+
+    def make(session: int, request: int) -> inputs.Publish:
+        return inputs.Publish(
+            topic,
+            load.partition,
+            gate.node.keep(data),
+            len(records),
+            len(data),
+            (inputs.Ask(session, request, 0, len(records)),),
+            delay_ms=load.delay_ms,
+            ttl_ms=load.ttl_ms,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            base_sequence=who[2],
+            priority=load.priority,
+        )
+
+    answer = await gate.ask(make, meanings=QUOTA)
+    assert isinstance(answer, Appended)
+    return answer
+
+
+def _published(answer: Appended, index: int) -> Published:
+    offset = answer.offset + index
+    found = names.message_id(answer.topic, answer.partition, answer.lane, offset)
+    return Published(found, answer.partition, offset, answer.arrival_ms)
+
+
+async def browse(gate: Gate, call: Call[BrowseQuery, None]) -> MessageList:
+    """A topic's stored messages, from an offset or a time on."""
+    query = call.query
+    topic = gate.topic(call.path["topic"])
+    if query.partition >= topic.partitions:
+        text = f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {query.partition}"
+        raise Trouble(422, "invalid", text)
+    lane = PRIORITIES[query.priority or "normal"] - 1 if topic.lanes else 0
+    log = gate.state.durable.logs[topic.first_log + query.partition * max(1, topic.lanes) + lane]
+    offset = log.start if query.offset is None else query.offset
+    if query.since is not None:
+        offset = await gate.offset_at(log.id, as_time_ms(query.since, "since", time.time_ns() // 1_000_000))
+    if query.wait_ms and offset >= stored_end(gate.state, log):
+        await gate.ask(
+            lambda session, request: inputs.Fetch(
+                session, request, topic.name, query.partition, offset, 1, query.wait_ms
+            )
+        )
+    found = await read_messages(gate, topic, log, offset, query.limit)
+    end = stored_end(gate.state, log)
+    following = found[-1].offset + 1 if found else offset
+    return MessageList(found, log.start, end, following if found and following < end else UNSET)
+
+
+async def read_messages(gate: Gate, topic: Topic, log: Log, offset: int, limit: int) -> list[MessageView]:
+    """Up to `limit` stored messages of a log from `offset` on."""
+    found: list[MessageView] = []
+    offset = max(offset, log.start)
+    end = stored_end(gate.state, log)
+    while offset < end and len(found) < limit:
+        entries = await gate.entries(log.id, offset, READ_BYTES)
+        if not entries:
+            break
+        for entry in entries:
+            found += [each for each in views(topic, log, entry) if offset <= each.offset < end]
+            if len(found) >= limit:
+                break
+            await asyncio.sleep(0)
+        offset = max(offset, entries[-1].last) + 1
+    return found[:limit]
+
+
+def views(topic: Topic, log: Log, entry: Entry) -> list[MessageView]:
+    """The messages of one stored batch as JSON shows them."""
+    lane = log.lane if topic.lanes else -1
+    return [
+        MessageView(
+            names.message_id(topic.name, log.partition, lane, record.offset),
+            topic.name,
+            log.partition,
+            record.offset,
+            entry.record.arrival_ms,
+            record.key.decode("utf-8", "replace") if record.key is not None else None,
+            base64.b64encode(record.value or b"").decode(),
+            {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers},
+            LANES[log.lane] if topic.lanes else None,
+        )
+        for record in batch.parse(entry.batch, codecs=CODECS)
+    ]
+
+
+def log_at(gate: Gate, topic: Topic, partition: int, lane: int) -> Log | None:
+    """The log of a topic's partition and lane, if there is one."""
+    for log in logs_of(gate.state, topic):
+        if log.partition == partition and (log.lane == lane or not topic.lanes):
+            return log
+    return None
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/topics/{topic}/publish",
+        publish,
+        "Publish a message; answered when it is stored.",
+        body=NewMessage,
+        answer=Published,
+        status=201,
+        role=Role.WRITE,
+        topic_role=True,
+    ),
+    Route(
+        "POST",
+        "/v1/topics/{topic}/publish/batch",
+        publish_batch,
+        "Publish many messages; answered when all are stored.",
+        body=NewMessages,
+        answer=PublishedMany,
+        status=201,
+        role=Role.WRITE,
+        topic_role=True,
+    ),
+    Route(
+        "GET",
+        "/v1/topics/{topic}/messages",
+        browse,
+        "Stored messages from an offset or a time on, without a group.",
+        query=BrowseQuery,
+        answer=MessageList,
+        topic_role=True,
+    ),
+)

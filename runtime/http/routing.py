@@ -1,0 +1,97 @@
+"""What a route of the API is: method, path, who may, what comes in, what goes out. The OpenAPI document is made of it.
+
+Promises  a body or query that is not of the declared type never reaches a handler; unknown fields are named.
+Never     knows what a handler does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dovetail.runtime.http.errors import Trouble
+from dovetail.runtime.http.gate import Gate
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class Role(IntEnum):
+    """What a token may do; each includes those before it."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """No query, no body, or an empty answer."""
+
+
+class Call(Generic[Q, B]):
+    """One request, checked: the path's parts, the query and the body."""
+
+    def __init__(self, path: Mapping[str, str], query: Q, body: B, headers: Mapping[str, str], caller: str) -> None:
+        self.path = path
+        self.query = query
+        self.body = body
+        self.headers = headers
+        self.caller = caller
+
+
+class Raw(Struct, frozen=True):
+    """An answer that is not JSON."""
+
+    body: bytes
+    content_type: str
+
+
+class Route(Struct, frozen=True):
+    """One operation of the API. `run` is `async (gate, call) -> answer`."""
+
+    method: str
+    path: str
+    run: Callable[[Gate, Call[Any, Any]], Awaitable[object]]
+    says: str
+    query: type[Struct] = Nothing
+    body: type[Struct] | None = None
+    answer: type[Struct] = Nothing
+    status: int = 200
+    role: Role = Role.READ
+    topic_role: bool = False
+    """Whether a token's topic patterns limit it: the path names the topic."""
+    no_store: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its operation id."""
+        return re.sub(r"\W+", "_", f"{self.method.lower()} {self.path.removeprefix('/v1')}").strip("_")
+
+    @property
+    def pattern(self) -> str:
+        """The path as the router takes it: a topic's levels may be written with slashes."""
+        return self.path.replace("{topic}", "{topic:.+}")
+
+
+def decode_body(kind: type[Struct], data: bytes) -> Struct:
+    """A body as its declared type; an empty one counts as `{}`."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise Trouble(422, "invalid", f"the body is not right: {error}", "GET /openapi.json says what is") from None
+    except msgspec.DecodeError as error:
+        raise Trouble(422, "invalid", f"the body is not JSON: {error}") from None
+
+
+def decode_query(kind: type[Struct], query: Mapping[str, str]) -> Struct:
+    """The query as its declared type."""
+    try:
+        return msgspec.convert(dict(query), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Trouble(422, "invalid", f"the query is not right: {error}", "GET /openapi.json says what is") from None

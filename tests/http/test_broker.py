@@ -1,0 +1,149 @@
+"""The broker itself over HTTP: health, figures, dead letters, a message's whereabouts, what operators do."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from dovetail.core.records import TopicConfig
+from dovetail.runtime.http.app import ROUTES
+from dovetail.runtime.http.history import EVERY_S, Meter
+from tests.broker.house import wait_until
+from tests.http.api import Api, Refused, text
+from tests.http.conftest import Start
+
+
+def test_health_names_its_components_and_a_deep_look_goes_through_the_journal(api: Api) -> None:
+    api.publish("orders", "x")
+    found = api.get("/health", deep="true")
+    assert {each["name"] for each in found["components"]} == {"journal", "disk", "loop", "publishing", "core"}
+    assert api.get("/ready") == {"ready": True}
+
+
+def test_maintenance_takes_the_broker_out_of_the_balance(api: Api) -> None:
+    assert api.post("/admin/maintenance", reason="new disk")["level"] == "maintenance"
+    with pytest.raises(Refused) as refused:
+        api.get("/ready")
+    assert refused.value.status == 503
+    assert "Retry-After" in refused.value.headers
+    assert any("new disk" in each for each in api.get("/health")["recommendations"])
+    api.post("/admin/maintenance", on=False)
+    assert api.get("/ready") == {"ready": True}
+
+
+def test_stats_tell_depth_and_lag_of_each_topic_and_group(api: Api) -> None:
+    api.join("billing", "orders")
+    for number in range(3):
+        api.publish("orders", str(number))
+    api.poll("billing", max=1)
+    found = api.get("/v1/stats")
+    assert found["topics"]["orders"]["depth"] == 3
+    assert (found["groups"]["billing"]["lag"], found["groups"]["billing"]["in_flight"]) == (3, 1)
+    assert (found["totals"]["messages"], found["totals"]["lag"]) == (3, 3)
+
+
+def test_a_rate_is_right_from_the_first_look_and_fades() -> None:
+    meter = Meter()
+    meter.tick({1: int(100 * EVERY_S)})
+    assert meter.rates(1).one == pytest.approx(100)
+    for _ in range(24):
+        meter.tick({1: int(100 * EVERY_S)})
+    rates = meter.rates(1)
+    assert rates.one < rates.five < rates.fifteen < 100
+
+
+def test_what_becomes_of_a_message_can_be_followed(api: Api) -> None:
+    api.join("billing", "orders")
+    message_id = api.publish("orders", "x")["message_id"]
+    assert _state_of(api, message_id) == "waiting"
+    (message,) = api.poll("billing")
+    assert _state_of(api, message_id) == "leased"
+    api.post("/v1/groups/billing/nack", receipts=[message["receipt"]], delay="1h")
+    assert _state_of(api, message_id) == "retrying"
+    for wrong, status in (("orders:0:7", 404), ("orders", 422), ("orders:x:1", 422), ("nowhere:0:0", 404)):
+        with pytest.raises(Refused) as refused:
+            api.get(f"/v1/trace/{wrong}")
+        assert refused.value.status == status
+
+
+def _state_of(api: Api, message_id: str) -> str:
+    (group,) = api.get(f"/v1/trace/{message_id}")["groups"]
+    found: str = group["state"]
+    return found
+
+
+def test_dead_letters_tell_their_story_are_filtered_and_purged(start: Start) -> None:
+    api = start(TopicConfig(max_retries=0))
+    api.join("billing", "orders")
+    for number in range(4):
+        api.publish("orders", str(number), key=f"k{number}", headers={"a": "b"})
+    for message in api.poll("billing", max=4):
+        verb = "reject" if int(text(message)) % 2 else "nack"
+        api.post(f"/v1/groups/billing/{verb}", receipts=[message["receipt"]], reason=f"no {text(message)}")
+    wait_until(lambda: bool(api.get("/v1/dlq")["topics"]) and api.get("/v1/dlq")["total"] == 4, "four are dead")
+    assert api.get("/v1/dlq")["topics"] == [{"topic": "orders", "dlq": "orders.dlq", "messages": 4}]
+    found = api.get("/v1/dlq/orders")
+    assert (found["total"], len(found["entries"])) == (4, 4)
+    entry = api.get("/v1/dlq/orders/1")
+    assert (entry["topic"], entry["group"], entry["reason"], entry["attempts"]) == ("orders", "billing", "rejected", 1)
+    assert (entry["key"], entry["headers"], entry["error"], text(entry)) == ("k1", {"a": "b"}, "no 1", "1")
+    assert entry["remove_at"] > entry["died"]
+    rejected = api.get("/v1/dlq/orders", reason="rejected", limit=1)
+    assert (rejected["total"], len(rejected["entries"])) == (2, 1)
+    assert api.get("/v1/dlq/orders", reason="rejected", offset=rejected["next"])["total"] == 2
+    assert api.get("/v1/dlq/orders", group="audit")["total"] == 0
+    assert api.get("/v1/dlq/orders", older_than="1h")["total"] == 0
+    assert api.post("/v1/dlq/orders/purge", before=2, dry_run=True)["messages"] == 2
+    assert api.post("/v1/dlq/orders/purge", before=2)["messages"] == 2
+    assert api.get("/v1/dlq/orders")["total"] == 2
+    assert api.post("/v1/dlq/orders/purge")["messages"] == 2
+    with pytest.raises(Refused) as refused:
+        api.get("/v1/dlq/orders/0")
+    assert refused.value.status == 404
+
+
+def test_admin_actions_are_taken_up(api: Api) -> None:
+    api.publish("orders", "x")
+    api.post("/admin/checkpoint")
+    assert api.status == 202
+    settings = {each["key"]: each for each in api.get("/admin/config")["settings"]}
+    assert (settings["topic.lease"]["value"], settings["topic.lease"]["origin"]) == ("30s", "default")
+    api.post("/admin/shutdown")
+    assert api.house.call(api.house.server.stop_asked.is_set)
+
+
+def test_the_document_names_every_route_and_the_page_needs_no_network(api: Api) -> None:
+    document = api.get("/openapi.json")
+    assert document["openapi"] == "3.1.0"
+    for route in ROUTES:
+        assert route.method.lower() in document["paths"][route.path]
+    ids = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+    assert len(ids) == len(set(ids))
+    with urllib.request.urlopen(f"{api.base}/docs", timeout=10) as answer:
+        page = answer.read().decode()
+    assert "/v1/topics/{topic}/publish" in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_what_is_not_there_is_refused_in_the_one_shape(api: Api) -> None:
+    for method, path, status in (("GET", "/v2", 404), ("PUT", "/v1/topics", 405), ("DELETE", "/health", 405)):
+        with pytest.raises(Refused) as refused:
+            api.call(method, path)
+        assert refused.value.status == status
+        assert refused.value.error.keys() == {
+            "code",
+            "message",
+            "details",
+            "suggestions",
+            "request_id",
+            "timestamp",
+        }
+    request = urllib.request.Request(f"{api.base}/v1/topics", b"{not json", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request, timeout=10)
+    assert raised.value.code == 422
+    assert "JSON" in json.loads(raised.value.read())["error"]["message"]
