@@ -13,7 +13,7 @@ from dovetail.core.cursor import Cursor
 from dovetail.core.dispatch import RETRIES_MAX
 from dovetail.core.ids import check, ordered
 from dovetail.core.intervals import Range, Runs
-from dovetail.core.names import Trie
+from dovetail.core.names import Trie, is_hidden
 from dovetail.core.routing import logs_of
 from dovetail.core.state import Lease, Line, Progress, State, Subscription, Tenure
 
@@ -80,7 +80,8 @@ def _check_names(state: State) -> None:
     durable, live = state.durable, state.live
     topic_trie, group_trie, subscription_trie = Trie(), Trie(), Trie()
     for number, topic in ordered(durable.topics):
-        topic_trie = topic_trie.insert(topic.name, number)
+        if not is_hidden(topic.name):
+            topic_trie = topic_trie.insert(topic.name, number)
     for number, group in ordered(durable.groups):
         check(durable.groups_by_name.get(group.name) == number < durable.next_group, "I-NAMES", group)
         for pattern in group.patterns:

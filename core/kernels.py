@@ -130,11 +130,12 @@ def spend(tokens: int, count: int, rate: int, wait_max_ms: int) -> tuple[int, in
 
     It owes at most what `wait_max_ms` brings in.
     """
-    floor = -rate * wait_max_ms
-    left = max(floor, tokens - count * 1000)
+    left = tokens - count * 1000
     if left >= 0:
         return left, 0
-    return left, wait_max_ms if rate <= 0 else min(wait_max_ms, -left // rate)
+    if rate <= 0:
+        return 0, wait_max_ms
+    return max(left, -rate * wait_max_ms), min(wait_max_ms, -left // rate)
 
 
 def smoothed_rate(before: int, count: int, elapsed_ms: int) -> int:

@@ -1,0 +1,97 @@
+"""Delayed messages come once, not early, survive a restart, and pin nobody's floor."""
+
+from dovetail.core.codes import SettleAction, Status
+from dovetail.core.delay import DELAY_MS_MAX
+from dovetail.core.ids import ordered
+from tests.core.running import HOUR_MS, Running, refusal
+
+
+def test_a_delayed_message_comes_when_it_is_due_and_not_before() -> None:
+    broker = Running()
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    broker.publish("a", "later", delay_ms=5_000)
+    broker.advance(4_990)
+    assert reader.texts == []
+    broker.advance(20)
+    assert reader.texts == ["later"]
+
+
+def test_it_is_appended_behind_what_came_meanwhile_and_does_not_pin_the_floor() -> None:
+    broker = Running()
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    broker.publish("a", "later", delay_ms=5_000)
+    broker.publish("a", "now")
+    reader.settle(SettleAction.ACK)
+    durable = broker.node.state.durable
+    log = durable.topics[durable.topics_by_name["a"]].first_log
+    assert durable.cursors[1, log].floor == 1
+    broker.advance(5_010)
+    assert reader.texts == ["now", "later"]
+
+
+def test_delayed_messages_survive_a_restart_and_each_comes_once() -> None:
+    broker = Running()
+    for number in range(20):
+        broker.publish("a", f"message {number}", delay_ms=1_000 + 100 * number)
+    broker.advance(1_950)
+    broker.crash()
+    broker.advance(500)
+    broker.crash()
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    broker.advance(5_000)
+    assert sorted(reader.texts) == sorted(f"message {number}" for number in range(20))
+
+
+def test_hours_that_are_far_are_not_in_memory() -> None:
+    broker = Running()
+    for hour in range(1, 50):
+        for _ in range(5):
+            broker.publish("a", "far", delay_ms=hour * HOUR_MS)
+    delayed = sum(len(bucket) for _, bucket in ordered(broker.node.state.live.alarms.buckets))
+    assert delayed <= 2 * 50 + 10
+    for _ in range(49 * 4):
+        broker.jump(HOUR_MS // 4)
+    reader = broker.consumer()
+    reader.subscribe("a", "g", credit=10_000)
+    assert len(reader.texts) == 5 * 49
+
+
+def test_the_log_of_an_hour_is_dropped_when_the_hour_is_over_and_all_of_it_has_moved() -> None:
+    broker = Running()
+    broker.publish("a", "later", delay_ms=HOUR_MS)
+    assert any(name.startswith("~delay") for name in _names(broker))
+    for _ in range(3):
+        broker.jump(HOUR_MS)
+    assert _names(broker) == ["a"]
+
+
+def _names(broker: Running) -> list[str]:
+    return [topic.name for _, topic in ordered(broker.node.state.durable.topics)]
+
+
+def test_a_delay_of_more_than_a_year_is_refused() -> None:
+    answer = refusal(Running().publish("a", "never", delay_ms=DELAY_MS_MAX + 1))
+    assert answer.status == Status.INVALID
+
+
+def test_a_delayed_message_whose_topic_is_gone_is_dropped() -> None:
+    from dovetail.core import inputs
+
+    broker = Running()
+    broker.publish("a", "later", delay_ms=1_000)
+    broker.ask(lambda me, number: inputs.DeleteTopic(me, number, "a", True))
+    broker.jump(3 * HOUR_MS)
+    broker.jump(10)
+    assert _names(broker) == []
+
+
+def test_the_time_to_live_of_a_delayed_message_begins_when_it_is_due() -> None:
+    broker = Running()
+    broker.publish("a", "short", delay_ms=5_000, ttl_ms=1_000)
+    broker.advance(5_500)
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    assert reader.texts == ["short"]

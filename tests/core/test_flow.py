@@ -1,0 +1,98 @@
+"""A topic whose consumers lag slows its publishers, then refuses them; everybody else goes on."""
+
+from dovetail.core import inputs
+from dovetail.core.codes import Priority, SettleAction, Status
+from dovetail.core.effects import Appended, Refused, Reply
+from dovetail.core.flow import SLOW_MS_MAX, Level
+from dovetail.core.records import TopicConfig
+from dovetail.core.state import Settings
+from tests.core.running import Consumer, Running, refusal
+
+CRITICAL = 100
+
+
+def lagging(behind: int) -> tuple[Running, Consumer]:
+    """A broker whose topic `slow` has a group that many messages behind."""
+    broker = Running()
+    broker.create("slow", TopicConfig(lag_warning=50, lag_critical=CRITICAL))
+    reader = broker.consumer()
+    reader.subscribe("slow", "g", credit=10)
+    while behind:
+        count = min(behind, 10)
+        broker.publish("slow", *["x"] * count, priority=Priority.CRITICAL)
+        broker.advance(110)
+        behind -= count
+    return broker, reader
+
+
+def test_a_confirm_is_held_back_over_the_critical_lag_but_comes() -> None:
+    broker, _ = lagging(CRITICAL + 20)
+    broker.effects.clear()
+    assert broker.publish("slow", "one more", priority=Priority.CRITICAL) is None
+    broker.advance(SLOW_MS_MAX + 10)
+    confirmed = [each for each in broker.effects if isinstance(each, Reply) and isinstance(each.answer, Appended)]
+    assert [reply.answer.offset for reply in confirmed if isinstance(reply.answer, Appended)][-1] == CRITICAL + 20
+
+
+def test_over_the_limit_publishers_are_refused_with_the_topic_and_when_to_try_again() -> None:
+    broker, _ = lagging(2 * CRITICAL)
+    answer = refusal(broker.publish("slow", "too much"))
+    assert answer.status == Status.BUSY
+    assert "'slow'" in answer.reason
+    assert 100 <= answer.retry_after_ms <= 10_000
+
+
+def test_the_least_important_publishers_are_refused_first() -> None:
+    broker, _ = lagging(CRITICAL + 60)
+    refused = [
+        isinstance(broker.publish("slow", "x", priority=priority), Refused)
+        for priority in (Priority.BACKGROUND, Priority.LOW, Priority.NORMAL, Priority.HIGH, Priority.CRITICAL)
+    ]
+    assert refused == [True, True, False, False, False]
+
+
+def test_publishers_of_another_topic_notice_nothing() -> None:
+    broker, _ = lagging(2 * CRITICAL)
+    assert isinstance(broker.publish("other", "x"), Appended)
+
+
+def test_acknowledgments_get_through_and_the_topic_recovers() -> None:
+    broker, reader = lagging(2 * CRITICAL)
+    while reader.held:
+        reader.settle(SettleAction.ACK)
+    broker.advance(200)
+    assert isinstance(broker.publish("slow", "welcome again"), Appended)
+    durable = broker.node.state.durable
+    assert broker.node.state.live.flows[durable.topics_by_name["slow"]].level == Level.NORMAL
+
+
+def test_a_level_ends_below_where_it_began() -> None:
+    broker, reader = lagging(CRITICAL + 20)
+    while broker.node.state.live.flows[1].lag > 85 and reader.held:
+        reader.settle(SettleAction.ACK, most=1)
+        broker.advance(110)
+        broker.publish("slow", "x", priority=Priority.CRITICAL)
+    assert broker.node.state.live.flows[1].level == Level.CRITICAL
+
+
+def test_a_client_over_its_quota_is_refused_until_it_has_some_again() -> None:
+    broker = Running(Settings(quota_messages=10))
+    assert isinstance(broker.publish("a", *["x"] * 15), Appended)
+    answer = refusal(broker.publish("a", "x"))
+    assert answer.status == Status.QUOTA
+    broker.advance(answer.retry_after_ms + 1)
+    assert isinstance(broker.publish("a", "x"), Appended)
+
+
+def test_a_read_only_broker_takes_no_messages_but_lets_them_be_settled() -> None:
+    broker = Running()
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    broker.publish("a", "x")
+    broker.ask(lambda me, number: inputs.SetReadOnly("the disk is 96% full"))
+    answer = refusal(broker.publish("a", "y"))
+    assert answer.status == Status.READ_ONLY
+    assert "96% full" in answer.reason
+    assert reader.settle(SettleAction.ACK) == 1
+    broker.ask(lambda me, number: inputs.SetReadOnly(""))
+    assert isinstance(broker.publish("a", "y"), Appended)

@@ -1,0 +1,82 @@
+"""A batch that an idempotent producer sends again is recognised, and only then."""
+
+from dovetail.core import producers
+from dovetail.core.codes import Status
+from dovetail.core.evolve import evolve
+from dovetail.core.records import BatchAppended
+from dovetail.core.state import Durable, Log
+from tests.core.running import Running, offset_of, refusal
+
+ID = {"producer_id": 77, "producer_epoch": 0}
+
+
+def test_a_batch_sent_again_is_confirmed_where_it_is() -> None:
+    broker = Running()
+    first = broker.publish("a", "x", "y", **ID, base_sequence=0)
+    again = broker.publish("a", "x", "y", **ID, base_sequence=0)
+    after = broker.publish("a", "z", **ID, base_sequence=2)
+    assert (offset_of(first), offset_of(again), offset_of(after)) == (0, 0, 2)
+
+
+def test_a_batch_sent_again_is_recognised_after_a_restart() -> None:
+    broker = Running()
+    broker.publish("a", "x", **ID, base_sequence=0)
+    broker.crash()
+    assert offset_of(broker.publish("a", "x", **ID, base_sequence=0)) == 0
+    assert offset_of(broker.publish("a", "y", **ID, base_sequence=1)) == 1
+
+
+def test_a_gap_in_the_sequence_is_refused_and_says_what_was_expected() -> None:
+    broker = Running()
+    broker.publish("a", "x", **ID, base_sequence=0)
+    answer = refusal(broker.publish("a", "z", **ID, base_sequence=5))
+    assert answer.status == Status.INVALID
+    assert "at sequence 1" in answer.reason
+
+
+def test_a_producer_of_an_earlier_epoch_is_fenced() -> None:
+    broker = Running()
+    broker.publish("a", "x", producer_id=77, producer_epoch=3, base_sequence=0)
+    answer = refusal(broker.publish("a", "y", producer_id=77, producer_epoch=2, base_sequence=1))
+    assert answer.status == Status.FENCED
+
+
+def test_a_new_epoch_begins_its_sequence_anew() -> None:
+    broker = Running()
+    broker.publish("a", "x", **ID, base_sequence=0)
+    assert offset_of(broker.publish("a", "y", producer_id=77, producer_epoch=1, base_sequence=0)) == 1
+
+
+def test_sequences_are_counted_per_partition() -> None:
+    broker = Running()
+    broker.create("a", partitions=2)
+    assert offset_of(broker.publish("a", "x", **ID, base_sequence=0, partition=0)) == 0
+    assert offset_of(broker.publish("a", "x", **ID, base_sequence=0, partition=1)) == 0
+
+
+def test_a_delayed_batch_sent_again_waits_once() -> None:
+    broker = Running()
+    first = broker.publish("a", "x", **ID, base_sequence=0, delay_ms=500)
+    assert first == broker.publish("a", "x", **ID, base_sequence=0, delay_ms=500)
+    reader = broker.consumer()
+    reader.subscribe("a", "g")
+    broker.advance(1_000)
+    assert reader.texts == ["x"]
+    assert offset_of(broker.publish("a", "y", **ID, base_sequence=1)) == 1
+
+
+def test_the_sequence_goes_on_at_zero_after_31_bits() -> None:
+    broker = Running()
+    broker.publish("a", "x", "y", **ID, base_sequence=(1 << 31) - 2)
+    assert offset_of(broker.publish("a", "z", **ID, base_sequence=0)) == 2
+
+
+def test_what_is_remembered_is_bounded_and_the_longest_silent_goes_first() -> None:
+    durable = Durable(logs=Durable().logs.set(1, Log(1, 1, 0, 0, 0, 0)))
+    most = producers.PRODUCERS_MAX
+    for number in range(most + 10):
+        record = BatchAppended(1, number, 1, 0, 0, 0, 0, 100, number, 0, 0, 0)
+        durable = evolve(durable, record)
+    assert len(durable.producers) == len(durable.producer_touches) == most
+    assert (1, 9) not in durable.producers
+    assert (1, 10) in durable.producers
