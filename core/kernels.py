@@ -194,7 +194,7 @@ def health(outcomes: int, failures: int, took_ms: int, allowed_ms: int) -> int:
 
 def takes_turn(worse: int, salt: int) -> bool:
     """Whether a member `worse` levels below the best takes this turn: each, or one in 2, 4, 8, as `salt` decides."""
-    return worse <= 0 or spread(salt, (1 << worse) - 1) == 0
+    return spread(salt, (1 << worse) - 1) == 0
 
 
 def caught_up(next_offset: int, stored: int, lag_max: int) -> int:

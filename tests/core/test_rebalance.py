@@ -13,6 +13,7 @@ from dovetail.core.codes import SettleAction, Status
 from dovetail.core.rebalance import TRANSITIONS, GroupEvent, GroupState
 from dovetail.core.records import Rebalanced
 from dovetail.core.state import Settings
+from tests.architecture.sources import ROOT
 from tests.core.crew import OPERATOR, Crew, assigns, deliveries, revokes
 
 QUIET_MS = Settings().quiet_ms + 10
@@ -470,6 +471,12 @@ def test_each_cell_of_the_table(before: GroupState, event: GroupEvent, arrange: 
 
 def test_every_cell_of_the_table_is_tried() -> None:
     assert {(before, event) for before, event, _ in TRANSITIONS} == {(before, event) for before, event, _, _ in CELLS}
+
+
+def test_the_specification_shows_this_table() -> None:
+    shown = (ROOT / "spec/groups.md").read_text().split("<!-- transitions -->")[1].split("<!-- /transitions -->")[0]
+    rows = [f"| {before} | {event} | {after} |" for before, event, after in TRANSITIONS]
+    assert shown.strip().splitlines()[2:] == rows
 
 
 NAMES = ("anna", "ben", "cleo", "dora")
