@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dovetail.core import choosing, intervals, kernels, leases, routing
+from dovetail.core import choosing, intervals, kernels, leases, routing, stories
 from dovetail.core.cursor import Cursor
 from dovetail.core.effects import Overtaken, Read
 from dovetail.core.inputs import Loaded, Sent
@@ -250,11 +250,15 @@ def _recovered_chunk(
     if limit >= 0:
         last = min(last, limit)
     if failures:
+        config = turn.topic_of(log).config
+        _, last, story = stories.pieces(turn.durable.stories.get((owner, log), ()), first, last)[0]
         turn.progress[owner, log] = replace(progress, next=last + 1)
-        attempts_max = turn.topic_of(log).config.max_retries + 1
-        if failures >= attempts_max:
-            error = "its attempts were used up before a restart"
-            leases.die(turn, owner, log, first, last, failures, FailReason.UNSPECIFIED, error)
+        attempts_max = config.max_retries + 1
+        rule = stories.poison_rule(story, config, turn.wall_ms)
+        if rule or failures >= attempts_max:
+            reason = FailReason.POISON if rule else FailReason.UNSPECIFIED
+            error = rule or "its attempts were used up before a restart"
+            leases.die(turn, owner, log, first, last, failures, reason, error)
             return None
         length = kernels.retry_length(last - first + 1, failures, attempts_max)
         retries = [

@@ -22,6 +22,11 @@ TIMER_MS = 10
 OK, NOT_FOUND, QUOTA, GROUP_ERROR, LEASE_LOST, INVALID, BAD_PATTERN, EXISTS = 0, 1, 2, 2, 2, 3, 1, 8
 SETTLED, REQUEUED, DEAD_LETTERED, DROPPED = 0, 1, 2, 3
 ACK, NACK, REJECT, EXTEND = 1, 2, 3, 4
+POISON = 2
+ACCUSERS = 2
+"""So many members that call a message poison send it to the dead letters."""
+JUDGED_FROM = 20
+"""A member with so many outcomes behind it may be passed over for its health; with fewer it never is."""
 
 WAITING = "waiting"
 """Never sent since the broker started or the group was moved."""
@@ -113,6 +118,8 @@ class Entry:
     latest_ms: int = 0
     avoid: str = ""
     ticket: int = 0
+    accusers: frozenset[str] = frozenset()
+    """The members that called it poison."""
 
 
 @dataclass
@@ -237,6 +244,8 @@ class Model:
         self.sessions: dict[int, Session] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.leases: dict[int, Lease] = {}
+        self.outcomes: dict[int, int] = {}
+        """How many messages came to their end at a session, one way or another."""
         self.polls: list[Poll] = []
         self.seeks: dict[int, tuple[int, int, Place, Log]] = {}
         self.unstored: list[tuple[int, Told]] = []
@@ -271,12 +280,19 @@ class Model:
             for place, entries in self.entries.items()
             if isinstance(place[0], str)
         }
-        return self.incarnation, topics, {name: list(ends) for name, ends in self.retired.items()}, groups, places
+        accusers = {
+            (place, offset): entry.accusers
+            for place, entries in self.entries.items()
+            for offset, entry in entries.items()
+            if isinstance(place[0], str) and entry.accusers
+        }
+        retired = {name: list(ends) for name, ends in self.retired.items()}
+        return self.incarnation, topics, retired, groups, places, accusers
 
     def crash(self, lsn: int) -> None:
         """The process ended; the frames up to `lsn` survived, which is at least all that were stored."""
         require(self.stored_lsn <= lsn <= self.lsn, "what was stored survives", self.stored_lsn, lsn, self.lsn)
-        incarnation, topics, retired, groups, places = self.frames[lsn]
+        incarnation, topics, retired, groups, places, accusers = self.frames[lsn]
         self.lsn = lsn
         self.frames = {lsn: self.frames[lsn]}
         assert isinstance(incarnation, int)
@@ -284,6 +300,7 @@ class Model:
         assert isinstance(retired, dict)
         assert isinstance(groups, dict)
         assert isinstance(places, dict)
+        assert isinstance(accusers, dict)
         self.incarnation = incarnation
         self.topics = {
             name: Topic(config, [Log(start, end, end, dict(messages)) for start, end, messages in logs])
@@ -292,7 +309,10 @@ class Model:
         self.retired = {name: list(ends) for name, ends in retired.items()}
         self.groups = {name: Group(list(patterns), generation) for name, (patterns, generation) in groups.items()}
         self.entries = {
-            place: {offset: Entry(failures=failures) for offset, failures in entries.items()}
+            place: {
+                offset: Entry(failures=failures, accusers=accusers.get((place, offset), frozenset()))
+                for offset, failures in entries.items()
+            }
             for place, entries in places.items()
         }
         self._forget_what_is_not_durable()
@@ -321,8 +341,13 @@ class Model:
 
     def _time_out(self, number: int) -> None:
         lease = self._end_lease(number)
+        self._count(lease, len(lease.offsets))
         for offset in sorted(lease.offsets):
-            self._fail(lease, offset, 0)
+            self._fail(lease, offset, 0, 0)
+
+    def _count(self, lease: Lease, outcomes: int) -> None:
+        session = self.subscriptions[lease.subscription].session
+        self.outcomes[session] = self.outcomes.get(session, 0) + outcomes
 
     def started(self) -> None:
         """The process began to work."""
@@ -549,6 +574,10 @@ class Model:
         held = sum(len(lease.offsets) for lease in self.leases.values() if lease.subscription == number)
         return held + self.subscriptions[number].unsent
 
+    def _is_judged(self, ring: list[int]) -> bool:
+        """Whether somebody of the ring may be passed over for its health."""
+        return any(self.outcomes.get(self.subscriptions[number].session, 0) >= JUDGED_FROM for number in ring)
+
     def _has_credit(self, number: int) -> bool:
         return self.in_flight(number) < self.subscriptions[number].credit
 
@@ -677,15 +706,15 @@ class Model:
             self.expected.append((session, request, ("done",)))
 
     def settle(
-        self, session: int, request: int, items: Iterable[tuple[int, int, int, int, int]], *, wait: bool
+        self, session: int, request: int, items: Iterable[tuple[int, int, int, int, int, int]], *, wait: bool
     ) -> None:
-        """Each item is lease, action, first, last, delay; each has an answer of its own."""
+        """Each item is lease, action, first, last, reason, delay; each has an answer of its own."""
         results = tuple(self._settle_item(session, *item) for item in items)
         told = (session, request, ("settled", results))
         (self.expected_stored if wait else self.expected).append(told)
 
     def _settle_item(
-        self, session: int, number: int, action: int, first: int, last: int, delay_ms: int
+        self, session: int, number: int, action: int, first: int, last: int, reason: int, delay_ms: int
     ) -> tuple[int, int]:
         lease = self.leases.get(number)
         if lease is None or self.subscriptions[lease.subscription].session != session:
@@ -702,25 +731,32 @@ class Model:
         lease.offsets -= offsets
         if not lease.offsets:
             del self.leases[number]
-        return OK, max(self._settle_one(lease, action, offset, delay_ms) for offset in sorted(offsets))
+        self._count(lease, len(offsets))
+        # Of a range that ends in several ways, the answer says what became of its last message.
+        return OK, [self._settle_one(lease, action, offset, reason, delay_ms) for offset in sorted(offsets)][-1]
 
-    def _settle_one(self, lease: Lease, action: int, offset: int, delay_ms: int) -> int:
+    def _settle_one(self, lease: Lease, action: int, offset: int, reason: int, delay_ms: int) -> int:
         if action == ACK:
             del self.entries[lease.place][offset]
             return SETTLED
         if action == NACK:
-            return self._fail(lease, offset, delay_ms)
+            return self._fail(lease, offset, reason, delay_ms)
         self.entries[lease.place][offset].failures = max(lease.attempt, self._attempts_max(lease.place))
         return self._die(lease.place, offset)
+
+    def _has_no_try_left(self, place: Place, entry: Entry) -> bool:
+        return entry.failures >= self._attempts_max(place) or len(entry.accusers) >= ACCUSERS
 
     def _attempts_max(self, place: Place) -> int:
         return self.topics[place[1]].config.max_retries + 1
 
-    def _fail(self, lease: Lease, offset: int, delay_ms: int) -> int:
+    def _fail(self, lease: Lease, offset: int, reason: int, delay_ms: int) -> int:
         """An attempt failed: another one, or no more."""
         entry = self.entries[lease.place][offset]
         entry.failures = lease.attempt
-        if lease.attempt >= self._attempts_max(lease.place):
+        if reason == POISON and isinstance(lease.place[0], str):
+            entry.accusers |= {self.subscriptions[lease.subscription].member}
+        if self._has_no_try_left(lease.place, entry):
             return self._die(lease.place, offset)
         earliest, latest = (delay_ms, delay_ms) if delay_ms else backoff_window(lease.attempt)
         self._retry(entry, earliest, latest, self.subscriptions[lease.subscription].member)
@@ -843,7 +879,7 @@ class Model:
         if (place, offset) in self.expected_copies:
             self.expected_copies.remove((place, offset))
         else:
-            used_up = entry is not None and entry.failures >= self._attempts_max(place) and entry.state == WAITING
+            used_up = entry is not None and self._has_no_try_left(place, entry) and entry.state == WAITING
             require(used_up, "only what has no try left goes to the dead letters", place, offset, entry)
         if entry is not None:
             entry.state, entry.ticket = DYING, ticket
@@ -883,7 +919,7 @@ class Model:
         require(subscription.session == session and number in ring, "a delivery follows its route", place, number, ring)
         free = subscription.credit - self.in_flight(number)
         require(len(offsets) <= free, "nobody gets more than their credit", number, offsets, free)
-        others = any(each != number and self._has_credit(each) for each in ring)
+        others = any(each != number and self._has_credit(each) for each in ring) and not self._is_judged(ring)
         for offset in offsets:
             entry = self._deliverable(place, offset, offsets)
             require(attempt == entry.failures + 1, "attempts are counted", place, offset, attempt, entry)
@@ -916,7 +952,7 @@ class Model:
         require(not expired, "nothing is sent after its time", place, offset)
         if entry.state == RETRYING:
             require(entry.earliest_ms <= self.now_ms, "no retry comes early", place, offset, entry, self.now_ms)
-        require(entry.failures < self._attempts_max(place), "no try beyond the last", place, offset, entry)
+        require(not self._has_no_try_left(place, entry), "no try beyond the last", place, offset, entry)
         if entry.state == WAITING and not entry.failures:
             passed = [
                 lower
@@ -990,7 +1026,7 @@ class Model:
         for reader, counts in by_reader.items():
             ring = rings[reader][0]
             plain = all(other == ring for other in rings[reader]) and reader not in self.retried
-            if plain and all(self._has_credit(number) for number in ring):
+            if plain and all(self._has_credit(number) for number in ring) and not self._is_judged(ring):
                 shares = [counts.get(number, 0) for number in ring]
                 # Whole batches travel once: a share may end at a batch's end up to an eighth early.
                 require(max(shares) - min(shares) <= 1 + max(shares) // 4, "shares are fair", reader, shares)

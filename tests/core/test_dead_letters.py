@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.core.codes import Outcome
+from dovetail.core.codes import NackReason, Outcome, SettleAction
 from dovetail.core.effects import Settlement
-from dovetail.core.inputs import Copied
+from dovetail.core.inputs import Copied, Settle, SettleItem
 from dovetail.core.records import BatchAppended, DeadLettered, TopicConfig, TopicCreated
 from tests.core.broker import DYING, PENDING, SETTLED, Broker
 
@@ -133,3 +133,30 @@ def test_a_subscriber_without_a_group_has_dead_letters_too() -> None:
     broker.reject(session, lease, 0)
     broker.answer_copy()
     assert broker.state.durable.logs[2].end == 1
+
+
+def a_message_called_poison_twice() -> Broker:
+    broker = Broker()
+    members = [broker.consumer("t", "g"), broker.consumer("t", "g")]
+    broker.publish("t")
+    for member in members:
+        (lease,) = broker.state.live.leases
+        item = SettleItem(lease, SettleAction.NACK, 0, 0, NackReason.POISON)
+        broker.ask(Settle(member, broker.request(), (item,)))
+    return broker
+
+
+def test_what_two_members_call_poison_dies_although_tries_are_left() -> None:
+    broker = a_message_called_poison_twice()
+    (copy,) = broker.copies
+    assert dict(copy.headers)["dovetail-reason"] == "poison"
+
+
+def test_what_was_called_poison_before_a_crash_is_not_tried_again_after_it() -> None:
+    broker = a_message_called_poison_twice()
+    broker.crash(broker.frames[-1][0])
+    broker.taken()
+    broker.consumer("t", "g")
+    broker.heal_reads()
+    assert broker.taken() == []
+    assert [copy.offset for copy in broker.copies] == [0]

@@ -249,7 +249,7 @@ class World:
 
     def compare(self) -> None:
         """The core's books, written as the model writes them, are the model's."""
-        incarnation, topics, retired, groups, places = self.model.books()
+        incarnation, topics, retired, groups, places, _ = self.model.books()
         durable, live, model = self.state.durable, self.state.live, self.model
         assert isinstance(topics, dict)
         _same("incarnation", incarnation, durable.incarnation)
@@ -399,7 +399,9 @@ def _tell_request(model: Model, given: ask.AnyInput, seen: Observed) -> None:
         return model.no_such_session(*who)
     match given:
         case ask.Settle():
-            items = [(each.lease, each.action, each.first, each.last, each.delay_ms) for each in given.items]
+            items = [
+                (each.lease, each.action, each.first, each.last, each.reason, each.delay_ms) for each in given.items
+            ]
             model.settle(*who, items, wait=given.wait)
         case ask.Subscribe():
             number = seen.subscribed.get(who)

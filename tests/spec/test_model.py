@@ -115,7 +115,7 @@ def test_a_retry_at_the_member_that_failed_is_noticed() -> None:
     deliver(model, 1, [0], 1)
     model.end(1, set())
     model.begin(0, WALL_MS)
-    model.settle(1, 20, [(1, 2, 0, 0, 0)], wait=False)
+    model.settle(1, 20, [(1, 2, 0, 0, 0, 0)], wait=False)
     with pytest.raises(Disagreement, match="somebody else"):
         deliver(model, 1, [0], 2, attempt=2)
 
@@ -125,7 +125,7 @@ def test_durable_changes_without_a_frame_are_noticed() -> None:
     deliver(model, 1, [0], 1)
     model.end(1, set())
     model.begin(0, WALL_MS)
-    model.settle(1, 20, [(1, 1, 0, 0, 0)], wait=False)
+    model.settle(1, 20, [(1, 1, 0, 0, 0, 0)], wait=False)
     model.replied(1, 20, ("settled", ((0, 0),)))
     with pytest.raises(Disagreement, match="without a frame"):
         model.end(1, set())
