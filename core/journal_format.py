@@ -357,7 +357,8 @@ def read_frame(buffer: Buffer, at: int, lsn: int, previous_crc: int) -> Frame | 
     fields = _FRAME.unpack_from(buffer, at)
     magic, version, flags, reserved, length, found_lsn, wall_ms, synced_lsn, chained, crc = fields
     if magic != MAGIC:
-        return NoFrame()
+        is_next = found_lsn == lsn and chained == previous_crc
+        return Damage("the frame's magic is damaged") if is_next else NoFrame()
     end = at + FRAME_HEADER_BYTES + length
     whole = end <= len(buffer) and _frame_crc(view, at, end) == crc
     if not whole:

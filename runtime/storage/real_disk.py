@@ -80,6 +80,8 @@ class RealDisk:
         self.root = os.path.abspath(root)
         self._mutex = Mutex()
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._changes = 0
+        """How often a path came to stand for something else: what was opened before may be the old file."""
         self._open_max = open_files_max
         self._locks: dict[str, int] = {}
         self._root: int | None = None
@@ -105,17 +107,12 @@ class RealDisk:
     def close(self) -> None:
         """Close every descriptor and give up the locks."""
         with self._mutex:
-            for held in self._open.values():
-                if held.users == 0:
-                    os.close(held.descriptor)
-                held.forgotten = True
-            self._open.clear()
-            for descriptor in self._locks.values():
-                os.close(descriptor)
+            unused = [*self._drop(list(self._open)), *self._locks.values()]
             self._locks.clear()
             if self._root is not None:
-                os.close(self._root)
+                unused.append(self._root)
                 self._root = None
+        _close_all(unused)
 
     def _execute(self, op: Op) -> Any:
         match op:
@@ -175,30 +172,40 @@ class RealDisk:
                 file.users += 1
                 self._open.move_to_end(path)
                 return file
-            file = _OpenFile(os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
-            self._open[path] = file
-            if len(self._open) > self._open_max:
-                self._drop(next(iter(self._open)))
-            return file
+            changes = self._changes
+        # Files are opened and closed outside the mutex: a slow one must not hold up the other thread.
+        file = _OpenFile(os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
+        with self._mutex:
+            if changes == self._changes and path not in self._open:
+                self._open[path] = file
+                unused = self._drop([next(iter(self._open))] if len(self._open) > self._open_max else [])
+            else:
+                file.forgotten = True
+                unused = []
+        _close_all(unused)
+        return file
 
     def _give_back(self, file: _OpenFile) -> None:
         with self._mutex:
             file.users -= 1
-            if file.forgotten and file.users == 0:
-                os.close(file.descriptor)
+            is_unused = file.forgotten and file.users == 0
+        if is_unused:
+            os.close(file.descriptor)
 
     def _forget(self, path: str) -> None:
         """Drop the descriptors of a path, and of everything below it when a directory moved."""
         with self._mutex:
+            self._changes += 1
             below = path + "/"
-            for name in [name for name in self._open if name == path or name.startswith(below)]:
-                self._drop(name)
+            unused = self._drop([name for name in self._open if name == path or name.startswith(below)])
+        _close_all(unused)
 
-    def _drop(self, path: str) -> None:
-        file = self._open.pop(path)
-        file.forgotten = True
-        if file.users == 0:
-            os.close(file.descriptor)
+    def _drop(self, paths: Sequence[str]) -> list[int]:
+        """Take files out of the cache; gives the descriptors that nobody uses."""
+        files = [self._open.pop(path) for path in paths]
+        for file in files:
+            file.forgotten = True
+        return [file.descriptor for file in files if file.users == 0]
 
     def _lock(self, path: str, holder: str) -> None:
         descriptor = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -249,6 +256,11 @@ def _sync_tree(root: str) -> None:
             finally:
                 os.close(descriptor)
         _sync_dir(directory)
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:

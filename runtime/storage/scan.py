@@ -113,8 +113,7 @@ def scan(segments: list[FoundSegment], salt: int, older_lsn: int, covered_lsn: i
     for place, segment in enumerate(segments):
         later = [other.header for other in segments[place + 1 :]]
         bound = min((header.first_lsn for header in later if header), default=None)
-        superseded = segment.header is not None and bound is not None and bound <= segment.header.first_lsn
-        if superseded or (bound is not None and bound <= older_lsn + 1):
+        if bound is not None and bound <= older_lsn + 1:
             continue
         data: bytes = yield Read(segment.path, 0, segment.size_bytes)
         if not scanner.go_through(segment, data, bound, next_is_headless=bool(later) and later[0] is None):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from dovetail.core.journal_format import Entry
+from dovetail.core.records import Settled
 from dovetail.runtime.storage.disk import run
 from dovetail.runtime.storage.findings import Corrupted, Outcome
 from dovetail.runtime.storage.log import LogDamaged
@@ -27,7 +28,7 @@ LENGTH_STEP = 1 if EXHAUSTIVE else 11
 class Scene:
     """A data directory, what was written to it, and the last commit, which alone may vanish without a word."""
 
-    def __init__(self, stop: Callable[[Broker], None]) -> None:
+    def __init__(self, stop: Callable[[Broker], None], write_behind: bool = True) -> None:
         self.disk = sim_disk()
         self.history = History()
         broker = Recorded(self.disk, self.history)
@@ -41,10 +42,12 @@ class Scene:
             broker.publish(log, b"%d" % number * 60)
         broker.checkpoint()
         for number in range(5):
-            broker.publish(log, b"%d" % number * 60)
-        broker.settle(group, log, 3, 3)
-        broker.publish(log, b"the end")
+            broker.commit([broker.entry(log, b"%d" % number * 60)], write_behind=write_behind)
+        broker.commit([Settled(group, log, 3, 3)], write_behind=write_behind)
+        broker.commit([broker.entry(log, b"the end")], write_behind=write_behind)
         self.log = log
+        self.write_behind = write_behind
+        self.last_segment = max(path for path, _ in self.disk.files() if path.endswith(".wal"))
         self.last_lsn = broker.durable.lsn
         stop(broker)
 
@@ -95,9 +98,11 @@ def stopped(broker: Broker) -> None:
     broker.close()
 
 
-@pytest.fixture(scope="module", params=[killed, stopped], ids=lambda stop: stop.__name__)
+@pytest.fixture(scope="module", params=["killed", "killed before it wrote to the logs", "stopped"])
 def scene(request: pytest.FixtureRequest) -> Scene:
-    return Scene(request.param)
+    if request.param == "stopped":
+        return Scene(stopped)
+    return Scene(killed, write_behind=request.param == "killed")
 
 
 def test_a_flipped_bit_is_repaired_or_reported(scene: Scene) -> None:
@@ -126,7 +131,10 @@ def test_a_file_that_was_cut_is_repaired_or_reported(scene: Scene) -> None:
 
 
 def test_a_file_that_is_gone_is_repaired_or_reported(scene: Scene) -> None:
+    """Except the journal's last segment when nothing of it had reached a log: it leaves no trace."""
     for path, _ in scene.disk.files():
+        if path == scene.last_segment and not scene.write_behind:
+            continue
         disk = scene.disk.copy()
         disk.is_cut = True  # type: ignore[attr-defined]
         disk.remove(path)

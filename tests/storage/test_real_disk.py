@@ -1,0 +1,98 @@
+"""The real disk: what a path stands for is what is read and written, from any thread, with few descriptors."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dovetail.runtime.storage.disk import (
+    Create,
+    DiskError,
+    Free,
+    Kind,
+    MakeDir,
+    Read,
+    Remove,
+    Rename,
+    Sync,
+    SyncAll,
+    SyncDir,
+    Truncate,
+    Write,
+    replace_file,
+    run,
+)
+from dovetail.runtime.storage.real_disk import RealDisk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    return RealDisk(os.fspath(tmp_path), open_files_max=4)
+
+
+def put(disk: RealDisk, path: str, data: bytes) -> None:
+    disk.execute(Create(path))
+    disk.execute(Write(path, 0, (data,)))
+
+
+def test_a_file_that_is_replaced_is_read_anew(disk: RealDisk) -> None:
+    for number in range(20):
+        run(disk, replace_file("a", (b"%d" % number,)))
+        assert disk.execute(Read("a", 0, 9)) == b"%d" % number
+
+
+def test_a_removed_name_is_missing_although_it_was_open(disk: RealDisk) -> None:
+    put(disk, "a", b"x")
+    disk.execute(Remove("a"))
+    with pytest.raises(DiskError) as caught:
+        disk.execute(Read("a", 0, 1))
+    assert caught.value.kind is Kind.MISSING
+
+
+def test_a_moved_directory_takes_its_open_files_along(disk: RealDisk) -> None:
+    disk.execute(MakeDir("d"))
+    put(disk, "d/a", b"old")
+    disk.execute(Rename("d", "e"))
+    assert disk.execute(Read("e/a", 0, 9)) == b"old"
+    disk.execute(MakeDir("d"))
+    put(disk, "d/a", b"new")
+    assert disk.execute(Read("d/a", 0, 9)) == b"new"
+
+
+def test_no_more_descriptors_are_open_than_allowed(disk: RealDisk) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(30):
+        put(disk, f"f{number}", b"%d" % number)
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    assert [disk.execute(Read(f"f{number}", 0, 9)) for number in range(30)] == [b"%d" % n for n in range(30)]
+    disk.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_threads_see_whole_writes_while_files_come_and_go(disk: RealDisk) -> None:
+    def work(thread: int) -> bool:
+        for number in range(60):
+            path = f"{thread}-{number % 3}"
+            run(disk, replace_file(path, (b"%d" % number * 50,)))
+            if disk.execute(Read(path, 0, 999)) != b"%d" % number * 50:
+                return False
+            if number % 7 == 0:
+                disk.execute(Remove(path))
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+
+
+def test_many_buffers_are_one_write(disk: RealDisk) -> None:
+    disk.execute(Create("a"))
+    disk.execute(Write("a", 3, [b"%04d" % number for number in range(2000)]))
+    assert disk.execute(Read("a", 0, 1 << 20)) == bytes(3) + b"".join(b"%04d" % number for number in range(2000))
+    disk.execute(Truncate("a", 5))
+    assert len(disk.execute(Read("a", 0, 99))) == 5
+    for op in (Sync("a"), SyncDir(""), SyncAll()):
+        disk.execute(op)
+    assert disk.execute(Free()).total_bytes > 0
