@@ -11,6 +11,7 @@ from __future__ import annotations
 from immutables import Map
 from msgspec.structs import replace
 
+from dovetail.core import cursor as cursors
 from dovetail.core import intervals, kernels, leases, members, polls, timers
 from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Done, Find, Hurry, Settlement, Sought
@@ -148,7 +149,9 @@ def _advance(turn: Turn, group: int, log: int, offset: int) -> None:
     leases.take_below(turn, group, log, offset)
     progress = turn.progress[group, log]
     turn.progress[group, log] = replace(progress, next=max(progress.next, offset))
-    turn.settle(group, log, turn.durable.cursors[group, log].floor, offset - 1)
+    cursor = turn.durable.cursors[group, log]
+    for first, last in cursors.unsettled(cursor, cursor.floor, offset - 1):
+        turn.settle(group, log, first, last)
     turn.wake(group, log)
 
 

@@ -359,6 +359,13 @@ def test_a_commit_never_moves_the_floor_back() -> None:
     assert broker.state_of("g", "t", 2) == SETTLED
 
 
+def test_a_commit_counts_what_was_settled_before_it_once() -> None:
+    broker, member, lease = a_broker_with_five_leased()
+    broker.ack(member, lease, 1, 2)
+    broker.commit("g", "t", 5)
+    assert broker.state.durable.cursors[1, 1].settled_count == 5
+
+
 def test_a_commit_past_the_end_is_refused() -> None:
     broker, _, _ = a_broker_with_five_leased()
     answer = broker.commit("g", "t", 6)
