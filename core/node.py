@@ -70,6 +70,8 @@ class NodeOptions(Struct, frozen=True):
     send_buffer_bytes_max: int = 32 << 20
     unwritten_bytes_max: int = 128 << 20
     behind_bytes_max: int = 8 << 20
+    behind_linger_ms: int = 20
+    """How long a commit's entries may wait for others before the logs' files are written to."""
     stall_ms: int = 30_000
 
 
@@ -222,6 +224,7 @@ class Node:
         self._uncommitted: deque[tuple[int, tuple[Item, ...], int]] = deque()
         self._behind: deque[tuple[int, tuple[Item, ...], int]] = deque()
         self._behind_bytes = 0
+        self._behind_since_ms = 0
         self._reads: deque[tuple[ReadLog | FindTime | Chore, Callable[[object], None]]] = deque()
         self._then: Callable[[object], None] | None = None
 
@@ -297,6 +300,8 @@ class Node:
         self._arrivals.append(inputs.Stored(last) if commit.sync else inputs.Written(last))
         while self._uncommitted and self._uncommitted[0][0] <= last:
             frame = self._uncommitted.popleft()
+            if not self._behind:
+                self._behind_since_ms = self._now.mono_ms
             self._behind.append(frame)
             self._behind_bytes += frame[2]
 
@@ -328,18 +333,21 @@ class Node:
         if self._reads and not self._behind_bytes > self.options.behind_bytes_max:
             job, self._then = self._reads.popleft()
             return job
-        if self._behind:
+        if self._behind and self._now.mono_ms >= self._behind_due_ms():
             return self._write_behind()
-        if self._reads:
-            job, self._then = self._reads.popleft()
-            return job
         return None
+
+    def _behind_due_ms(self) -> int:
+        """When the logs' files are written to: soon, but not for every commit by itself."""
+        full = self._behind_bytes >= self.options.behind_bytes_max // 8
+        return self._behind_since_ms if full else self._behind_since_ms + self.options.behind_linger_ms
 
     def wake_ms(self) -> int | None:
         """When `tick` and `next_commit` are due at the latest, by the monotonic clock."""
         stalled = min(self._stalled_ms.values()) + self.options.stall_ms if self._stalled_ms else None
-        times = [each for each in (wake_ms(self.state, self._now), self.committer.wake_ms, stalled) if each is not None]
-        return min(times, default=None)
+        behind = self._behind_due_ms() if self._behind and self._then is None else None
+        times = (wake_ms(self.state, self._now), self.committer.wake_ms, stalled, behind)
+        return min((each for each in times if each is not None), default=None)
 
     @property
     def is_saturated(self) -> bool:

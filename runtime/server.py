@@ -14,7 +14,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -31,6 +30,7 @@ from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
 from dovetail.runtime.config import Config, Origins, address
 from dovetail.runtime.exits import Exit
+from dovetail.runtime.lane import Lane
 from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.recorder import Recorder
 from dovetail.runtime.storage.codecs import CODECS
@@ -83,8 +83,8 @@ class Server:
         self._disk = disk
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._journal_lane = ThreadPoolExecutor(1, "journal")
-        self._log_lane = ThreadPoolExecutor(1, "logs")
+        self._journal_lane = Lane("journal", disk, self._loop)
+        self._log_lane = Lane("logs", disk, self._loop)
         self._checkpointer = Checkpointer(store, self.node, config.checkpoint_ms, clock())
         self._housekeeper = Housekeeper(store, self.node, config.space, clock())
         self._listener: asyncio.Server | None = None
@@ -171,7 +171,7 @@ class Server:
         await self._until_quiet()
         self._checkpointer.ask()
         await self._until_quiet()
-        await self._loop.run_in_executor(self._log_lane, run, self._disk, self._store.close())
+        await self._log_lane.finish(self._store.close())
 
     async def _until_quiet(self) -> None:
         while not self.failure.done() and not (self.node.is_quiet and self._checkpointer.is_idle):
@@ -193,8 +193,8 @@ class Server:
             protocol.transport.abort()
         if self._timer is not None:
             self._timer.cancel()
-        self._journal_lane.shutdown(wait=True)
-        self._log_lane.shutdown(wait=True)
+        self._journal_lane.close()
+        self._log_lane.close()
         self._disk.close()
         if self._recorder is not None:
             self._recorder.close()
@@ -273,26 +273,24 @@ class Server:
         if job is not None:
             self._run(self._log_lane, job_task(self._store, job), self.node.job_done)
 
-    def _run(self, lane: ThreadPoolExecutor, task: Task[object], then: Callable[[object], None]) -> None:
+    def _run(self, lane: Lane, task: Task[object], then: Callable[[object], None]) -> None:
         started = self._loop.time()
-        future = self._loop.run_in_executor(lane, run, self._disk, task)
 
-        def done(future: asyncio.Future[object]) -> None:
-            error = future.exception() if not future.cancelled() else None
-            if self._over or future.cancelled():
+        def done(result: object, error: BaseException | None) -> None:
+            if self._over:
                 return
             if error is not None:
                 self._disk_failed(error)
                 return
             self.metrics.disk(lane is self._journal_lane, self._loop.time() - started)
             try:
-                then(future.result())
+                then(result)
             except Exception as trouble:
                 self._bug(trouble)
                 return
             self._wake()
 
-        future.add_done_callback(done)
+        lane.submit(task, done)
 
     def _disk_failed(self, error: BaseException) -> None:
         text = str(error) if isinstance(error, DiskError | Corrupted) else f"{type(error).__name__}: {error}"
