@@ -160,6 +160,14 @@ SETTINGS = (
     Setting("topics_max", "settings.topics_max", Kind.WHOLE, "Topics in all.", 1, 1_000_000),
     Setting("partitions_max", "settings.partitions_max", Kind.WHOLE, "Partitions of one topic.", 1, 65_536),
     Setting("patterns_max", "settings.patterns_max", Kind.WHOLE, "Patterns of one client or group.", 1, 100_000),
+    Setting("topic_idle", "settings.topic_idle_ms", Kind.DURATION, "Empty topics made on first use go after this."),
+    Setting(
+        "ephemeral_lag_max",
+        "settings.ephemeral_lag_max",
+        Kind.WHOLE,
+        "A subscription without a group that is further behind jumps ahead and says so.",
+        1,
+    ),
     Setting("quota.messages", "settings.quota_messages", Kind.WHOLE, "Messages a second of one client; 0: any."),
     Setting("quota.bytes", "settings.quota_bytes", Kind.SIZE, "Bytes a second of one client; 0: any."),
     Setting(
@@ -205,6 +213,25 @@ SETTINGS = (
         Kind.DURATION,
         "The same by age of the oldest message that is not settled; 0s: never.",
     ),
+    Setting(
+        "topic.poison_members",
+        f"{_TOPIC}poison_members",
+        Kind.WHOLE,
+        "So many members that call a message poison end its tries; 0: never.",
+    ),
+    Setting(
+        "topic.poison_timeouts",
+        f"{_TOPIC}poison_timeouts",
+        Kind.WHOLE,
+        "So many members at which it timed out end its tries; 0: never.",
+    ),
+    Setting(
+        "topic.poison_failures",
+        f"{_TOPIC}poison_failures",
+        Kind.WHOLE,
+        "So many failures within topic.poison_window end its tries; 0: never.",
+    ),
+    Setting("topic.poison_window", f"{_TOPIC}poison_window_ms", Kind.DURATION, "See topic.poison_failures."),
     Setting("storage.journal_segment", "store.journal_segment_bytes", Kind.SIZE, "One journal file.", 1 << 16),
     Setting("storage.log_segment", "store.log_segment_bytes", Kind.SIZE, "One file of a log.", 1 << 12),
     Setting("storage.log_segment_age", "store.log_segment_ms", Kind.DURATION, "A file no older than this.", 1_000),
@@ -322,18 +349,20 @@ def _from_node(node: yaml.Node, prefix: str, file_name: str, seen: dict[str, int
         if any(each.startswith(f"{key}.") for each in BY_KEY):
             yield from _from_node(value, key, file_name, seen)
         elif key not in BY_KEY:
-            raise BadConfig(f"{where}: {key!r} is not a setting{_meant(key, BY_KEY)}")
+            raise BadConfig(f"{where}: {key!r} is not a setting{meant(key, BY_KEY)}")
         elif not isinstance(value, yaml.ScalarNode) or value.tag == "tag:yaml.org,2002:null":
             raise BadConfig(f"{where}: {key!r} needs a value, {BY_KEY[key].accepts}")
         else:
             yield key, value.value, where
 
 
-def _meant(wrong: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(wrong, known, 1, 0.6)
+def meant(wrong: str, known: Mapping[str, object]) -> str:
+    """What was probably meant by a key that does not exist, or what there is."""
+    family, _, name = wrong.rpartition(".")
+    here = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == family}
+    close = difflib.get_close_matches(name, here, 1, 0.6) or difflib.get_close_matches(wrong, known, 1, 0.85)
     if close:
-        return f"; did you mean {close[0]!r}? `dovetail config show` lists all"
-    family = wrong.rpartition(".")[0]
+        return f"; did you mean {here.get(close[0], close[0])!r}? `dovetail config show` lists all"
     there = [key for key in known if key.rpartition(".")[0] == family] or list(known)
     return f"; there are {', '.join(there)}"
 

@@ -9,13 +9,18 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import bench, log, messages, prove, serve, topic, torture
+from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, top, topic, torture
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
 app.command("publish")(messages.publish)
 app.command("consume")(messages.consume)
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(config.app, name="config")
+app.command("top")(top.top)
+app.command("trace")(top.trace)
 app.add_typer(log.app, name="log")
 app.add_typer(bench.app, name="bench")
 app.command("torture")(torture.torture)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
@@ -25,6 +26,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 URL = "dovetail://127.0.0.1:7400"
 
 
+class Form(StrEnum):
+    """How a list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+Output = Annotated[Form, typer.Option("-o", "--output", help="A table, one JSON document, or a line of JSON each.")]
+
+
 def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
     """End with one line that says what went wrong and what to do."""
     typer.echo(f"dovetail: {text}", err=True)
@@ -35,6 +47,66 @@ def print_json(value: Any) -> None:
     """One line of JSON."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def print_rows(rows: Rows, columns: Sequence[str], form: Form, json: bool, nothing: str) -> None:
+    """A list in the form that was asked for; `columns` are what a table shows of it."""
+    if json or form is Form.JSON:
+        print_json(rows)
+    elif form is Form.JSONL:
+        for row in rows:
+            print_json(row)
+    elif not rows:
+        typer.echo(nothing)
+    else:
+        _print_table(rows, columns)
+
+
+def _print_table(rows: Rows, columns: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        is_number = isinstance(rows[0].get(name), int | float) and not isinstance(rows[0].get(name), bool)
+        table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in columns))
+    # Off a terminal nobody knows the width: whoever reads the lines wants them whole.
+    Console(width=None if sys.stdout.isatty() else 240).print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def print_fields(found: Mapping[str, Any], json: bool) -> None:
+    """One thing: its fields a line each, or as JSON."""
+    if json:
+        print_json(found)
+        return
+    flat = list(_flat(found, ""))
+    width = max((len(name) for name, _ in flat), default=0)
+    for name, value in flat:
+        typer.echo(f"{name:<{width}}  {_cell(value)}")
+
+
+def _flat(found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            for each in value:
+                yield f"{prefix}{name}", " ".join(f"{key}={_cell(inner)}" for key, inner in each.items())
+        else:
+            yield f"{prefix}{name}", value
 
 
 def reach(url: str) -> Client:

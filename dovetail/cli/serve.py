@@ -12,43 +12,44 @@ from typing import TYPE_CHECKING, Annotated
 import structlog
 import typer
 
-from dovetail.cli.output import fail
+from dovetail.cli.config import ConfigFile, Set, read_config
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
-    from dovetail.runtime.config import Config
+    from dovetail.runtime.config import Config, Origins
     from dovetail.runtime.server import Server
     from dovetail.runtime.storage.findings import Progress as Step
 
 
 def serve(
-    data: Annotated[str, typer.Option(help="Where messages are kept; made if it is not there.")] = "data",
+    data: Annotated[str | None, typer.Option(help="Where messages are kept; made if it is not there.")] = None,
     listen: Annotated[
-        str, typer.Option(help="HOST:PORT for clients; port 0 lets the system choose.")
-    ] = "127.0.0.1:7400",
-    http: Annotated[str, typer.Option(help="HOST:PORT for HTTP; empty for none.")] = "127.0.0.1:7480",
-    partitions: Annotated[int, typer.Option(min=1, max=1000, help="Partitions of a topic made on first use.")] = 1,
-    record: Annotated[str, typer.Option(help="Keep a recording here, for `dovetail sim replay`.")] = "",
-    log_format: Annotated[str, typer.Option(help="text, json, or auto: text on a terminal, else JSON.")] = "auto",
+        str | None, typer.Option(help="HOST:PORT for clients; port 0 lets the system choose. [127.0.0.1:7400]")
+    ] = None,
+    http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP; empty for none. [127.0.0.1:7480]")] = None,
+    partitions: Annotated[str | None, typer.Option(help="Partitions of a topic made on first use.")] = None,
+    record: Annotated[str | None, typer.Option(help="Keep a recording here, for `dovetail sim replay`.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="The file of tokens; `dovetail token add` writes it.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text, json, or auto: text on a terminal, else JSON.")] = None,
+    config: ConfigFile = "",
+    settings: Set = None,
 ) -> None:
     """Run a broker. It stops cleanly on SIGTERM and SIGINT (Ctrl-C)."""
-    from dovetail.core.state import Settings
-    from dovetail.runtime.config import BadAddress, Config, address
-
-    if log_format not in ("auto", "text", "json"):
-        fail(f"--log-format {log_format!r} is not known: use auto, text or json", Exit.USAGE)
-    try:
-        address(listen)
-        if http:
-            address(http)
-    except BadAddress as error:
-        fail(str(error), Exit.USAGE)
-    _set_up_logs(log_format)
-    config = Config(data=data, listen=listen, http=http, settings=Settings(partitions=partitions), record=record)
-    raise typer.Exit(asyncio.run(_serve(config)))
+    flags = {
+        "data": data,
+        "listen": listen,
+        "http": http,
+        "partitions": partitions,
+        "record": record,
+        "tokens": tokens,
+        "log_format": log_format,
+    }
+    loaded, origins = read_config(config, {key: text for key, text in flags.items() if text is not None}, settings)
+    _set_up_logs(loaded.log_format)
+    raise typer.Exit(asyncio.run(_serve(loaded, origins)))
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, origins: Origins) -> int:
     from dovetail.runtime.server import Server, StartFailed
 
     log = structlog.get_logger("broker")
@@ -61,10 +62,14 @@ async def _serve(config: Config) -> int:
     except StartFailed as error:
         log.error("start failed", reason=str(error))
         return int(error.code)
+    server.origins = origins
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
     stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+    asked = asyncio.ensure_future(server.stop_asked.wait())
+    await asyncio.wait([failed, stopped, asked], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    asked.cancel()
     if failed.done():
         await server.stop()
         log.critical("ended", reason=str(failed.result()))

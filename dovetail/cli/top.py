@@ -1,0 +1,88 @@
+"""`dovetail top`, a live view of a broker, and `dovetail trace`, the whereabouts of one message."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli.output import Json, print_fields, print_json
+from dovetail.cli.rest import API, Api, Rest, Token
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ROWS_MAX = 15
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    api: Api = API,
+    token: Token = "",
+    json: Json = False,
+) -> None:
+    """What comes, what goes, what waits: busiest topics and laggards first. Ends with Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    rest = Rest(api, token)
+    if json:
+        print_json(rest.get("v1", "stats"))
+        return
+    console = Console()
+    if once or not sys.stdout.isatty():
+        console.print(_picture(rest))
+        return
+    try:
+        with Live(_picture(rest), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(_picture(rest), refresh=True)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _picture(rest: Rest) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    stats, health = rest.get("v1", "stats"), rest.get("health")
+    totals = stats["totals"]
+    head = Text.assemble(
+        ("dovetail ", "bold"),
+        (health["status"], "green" if health["status"] == "ok" else "yellow"),
+        f"  up {health['uptime_seconds']:.0f} s  {totals['connections']} connections  "
+        f"in {totals['published']['one']:g}/s  out {totals['delivered']['one']:g}/s  "
+        f"acked {totals['settled']['one']:g}/s  failed {totals['failed']['one']:g}/s  "
+        f"lag {totals['lag']}  in flight {totals['in_flight']}\n",
+    )
+    topics = Table("topic", box=None, header_style="bold", pad_edge=False)
+    for name in ("messages", "in/s", "out/s"):
+        topics.add_column(name, justify="right")
+    for name, each in _busiest(stats["topics"], lambda each: each["published"]["one"] + each["delivered"]["one"]):
+        topics.add_row(name, str(each["depth"]), f"{each['published']['one']:g}", f"{each['delivered']['one']:g}")
+    groups = Table("group", box=None, header_style="bold", pad_edge=False)
+    for name in ("lag", "in flight", "acked/s", "failed/s", "dead/s"):
+        groups.add_column(name, justify="right")
+    for name, each in _busiest(stats["groups"], lambda each: each["lag"]):
+        rates = [f"{each[kind]['one']:g}" for kind in ("settled", "failed", "dead_letters")]
+        groups.add_row(name, str(each["lag"]), str(each["in_flight"]), *rates)
+    return Group(head, topics, Text(), groups)
+
+
+def _busiest(found: dict[str, Any], weight: Any) -> list[tuple[str, Any]]:
+    return sorted(found.items(), key=lambda item: (-weight(item[1]), item[0]))[:ROWS_MAX]
+
+
+def trace(
+    message_id: Annotated[str, typer.Argument(help="topic:partition:offset, as publish prints it.")],
+    api: Api = API,
+    token: Token = "",
+    json: Json = False,
+) -> None:
+    """Where a message is now, for each group that reads its topic."""
+    print_fields(Rest(api, token).get("v1", "trace", message_id), json)

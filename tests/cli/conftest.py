@@ -1,0 +1,48 @@
+"""Fixtures: a broker, and the command line beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dovetail.cli import app
+from dovetail.core.records import TopicConfig
+from dovetail.core.state import Settings
+from tests.broker.house import House
+from tests.http.api import Api
+
+
+class Cli:
+    """Commands against one broker."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.http = Api(house)
+        self._runner = CliRunner()
+
+    def run(self, *words: str, code: int = 0, stdin: str | None = None) -> Result:
+        """What a command prints; it must end with `code`."""
+        env = {
+            "DOVETAIL_API": self.http.base,
+            "DOVETAIL_URL": f"dovetail://127.0.0.1:{self.house.port}",
+            "DOVETAIL_TOKEN": "",
+        }
+        result = self._runner.invoke(app, list(words), env=env, input=stdin)
+        assert result.exit_code == code, (words, result.output, result.exception)
+        return result
+
+    def json(self, *words: str) -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.run(*words, "--json").stdout)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    house = House(str(tmp_path / "data"), Settings(topic_defaults=TopicConfig(max_retries=0)))
+    yield Cli(house)
+    house.stop()

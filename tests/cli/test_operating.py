@@ -1,0 +1,113 @@
+"""Every command for operators, against a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dovetail.cli import app
+from dovetail.runtime.exits import Exit
+from tests.broker.house import wait_until
+from tests.cli.conftest import Cli
+
+
+def test_topics_are_made_listed_shown_set_and_deleted(cli: Cli) -> None:
+    assert "no topics yet" in cli.run("topic", "list").stdout
+    made = cli.run("topic", "create", "orders.eu", "--partitions", "3", "--set", "retention.hours=24").stdout
+    assert made == "topic orders.eu made: 3 partitions\n"
+    assert "orders.eu" in cli.run("topic", "list", "orders.*").stdout
+    assert cli.json("topic", "show", "orders.eu")["settings"]["retention"]["hours"] == 24
+    assert "settings.lease" in cli.run("topic", "show", "orders.eu").stdout
+    assert cli.json("topic", "set", "orders.eu", "lease=10s", "compact=true")["compact"] is True
+    assert "nothing was deleted" in cli.run("topic", "delete", "orders.eu", stdin="n\n", code=1).stderr
+    assert cli.run("topic", "delete", "orders.eu", "--yes").stdout == "topic orders.eu deleted, 0 messages\n"
+    assert cli.json("topic", "list") == []
+
+
+def test_lists_come_as_a_table_a_document_or_lines(cli: Cli) -> None:
+    for name in ("a", "b"):
+        cli.run("topic", "create", name)
+    assert [each["name"] for each in json.loads(cli.run("topic", "list", "-o", "json").stdout)] == ["a", "b"]
+    lines = cli.run("topic", "list", "-o", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["a", "b"]
+    assert len(cli.run("topic", "list").stdout.splitlines()) == 3
+
+
+def test_a_refusal_is_one_line_and_a_code(cli: Cli) -> None:
+    refused = cli.run("topic", "show", "missing", code=Exit.FAILED)
+    assert refused.stderr.startswith("dovetail: topic 'missing' does not exist")
+    assert len(refused.stderr.splitlines()) == 1
+    cli.run("topic", "set", "missing", "lease", code=Exit.USAGE)
+    cli.run("topic", "create", "a b", code=Exit.FAILED)
+
+
+def test_no_broker_is_a_code_of_its_own() -> None:
+    result = CliRunner().invoke(app, ["topic", "list", "--api", "http://127.0.0.1:9"])
+    assert result.exit_code == Exit.UNAVAILABLE
+    assert "dovetail serve" in result.stderr
+
+
+def test_groups_are_looked_at_and_moved(cli: Cli) -> None:
+    assert "no groups yet" in cli.run("group", "list").stdout
+    for number in range(3):
+        cli.run("publish", "orders", str(number))
+    cli.http.join("billing", "orders")
+    cli.http.poll("billing", max=2)
+    assert cli.json("group", "list")[0]["name"] == "billing"
+    assert cli.json("group", "show", "billing")["members"][0]["id"] == "abel"
+    assert "abel" in cli.run("group", "show", "billing").stdout
+    assert cli.json("group", "lag", "billing")[0]["lag"] == 3
+    assert cli.json("group", "pending", "billing")[0]["member"] == "abel"
+    assert cli.json("group", "reset", "billing", "--to", "latest", "--yes")[0]["offset"] == 3
+    assert cli.json("group", "lag", "billing")[0]["lag"] == 0
+    assert "abel is out" in cli.run("group", "kick", "billing", "abel").stdout
+    assert "is shared" in cli.run("group", "rebalance", "billing", code=1).stderr
+    cli.run("group", "reset", "billing", "--to", "someday", "--yes", code=1)
+
+
+def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
+    assert "no dead letters" in cli.run("dlq", "list").stdout
+    cli.http.join("billing", "orders")
+    cli.run("publish", "orders", "broken")
+    (message,) = cli.http.poll("billing")
+    cli.http.post("/v1/groups/billing/reject", receipts=[message["receipt"]], reason="no such customer")
+    wait_until(lambda: bool(cli.json("dlq", "list")), "it is dead")
+    assert cli.json("dlq", "list") == [{"topic": "orders", "dlq": "orders.dlq", "messages": 1}]
+    table = cli.run("dlq", "list", "orders").stdout
+    assert "no such customer" in table
+    assert "broken" in table
+    assert cli.json("dlq", "show", "orders", "0")["reason"] == "rejected"
+    assert "would be removed" in cli.run("dlq", "purge", "orders").stdout
+    assert "1 dead letters removed" in cli.run("dlq", "purge", "orders", "--yes").stdout
+    assert cli.json("dlq", "list", "orders") == []
+
+
+def test_top_and_trace_show_what_is_going_on(cli: Cli) -> None:
+    cli.http.join("billing", "orders")
+    message_id = cli.run("publish", "orders", "x").stdout.strip()
+    shown = cli.run("top", "--once").stdout
+    assert "orders" in shown
+    assert "billing" in shown
+    assert cli.json("top")["topics"]["orders"]["depth"] == 1
+    assert cli.json("trace", message_id)["groups"][0]["state"] == "waiting"
+
+
+def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text("topic:\n  lease: 5s\n")
+    run = CliRunner()
+    result = run.invoke(app, ["config", "show", "--config", str(file), "--changed", "--json"])
+    assert json.loads(result.stdout)[0]["origin"] == f"{file} line 2"
+    file.write_text("topic:\n  leese: 5s\n")
+    for command in (["config", "show"], ["serve"]):
+        refused = run.invoke(app, [*command, "--config", str(file)])
+        assert refused.exit_code == Exit.USAGE
+        assert "did you mean 'topic.lease'" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [["--set", "x"], ["--set", "leese=5"], ["--config", "/missing.yaml"]])
+def test_wrong_usage_of_serve_ends_at_once(words: list[str]) -> None:
+    assert CliRunner().invoke(app, ["serve", *words]).exit_code == Exit.USAGE
