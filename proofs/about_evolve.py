@@ -309,7 +309,13 @@ def a_group_s_patterns_are_those_added_and_not_removed(given: Given) -> bool:
     return every(added == (*had, pattern), removed == tuple(each for each in had if each != pattern))
 
 
-@proof("I-INCARNATION", about=evolve, scope=SHAPE, sabotage=("durable.incarnation + 1", "durable.incarnation + 2"))
+@proof(
+    "I-INCARNATION",
+    about=evolve,
+    through=(evolving._broker_started,),
+    scope=SHAPE,
+    sabotage=Sabotage(evolving._broker_started, "durable.incarnation + 1", "durable.incarnation + 2"),
+)
 def every_start_is_a_new_incarnation(given: Given) -> bool:
     """A start raises the incarnation by exactly one, so that no lease id is ever given twice; else it is a bug."""
     before = _durable(given)

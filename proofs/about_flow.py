@@ -69,21 +69,21 @@ def a_debt_is_over_when_it_was_said(given: Given) -> bool:
     return every(implies(owes, enough), implies(negated(owes), wait == 0))
 
 
-@proof("I-FLOW", about=kernels.spend, sabotage=("max(floor, tokens - count * 1000)", "tokens - count * 1000"))
+@proof("I-FLOW", about=kernels.spend, sabotage=("max(left, -rate * wait_max_ms)", "left"))
 def a_publisher_is_held_back_for_a_bounded_time(given: Given) -> bool:
     """Who has enough does not wait; who has not waits as long as the debt takes, and no longer than the limit, which
-    is also the most that is ever owed."""
+    is also the most that is ever owed; where nothing drains the wait is the limit, and nothing is owed."""
     tokens, count, rate = given.integer("tokens"), given.integer("count", 0), given.integer("rate", 0)
     limit = given.integer("limit", 0)
-    given.assume(tokens >= -rate * limit)
     left, wait = given.call(kernels.spend, tokens, count, rate, limit)
-    enough = tokens >= count * 1000
+    debt = count * 1000 - tokens
+    in_full = every(wait * rate <= debt, debt < (wait + 1) * rate, wait <= limit, left <= 0)
     return every(
-        every(left >= -rate * limit, left <= tokens, within(wait, 0, limit)),
-        implies(enough, every(left == tokens - count * 1000, wait == 0)),
-        some(left == tokens - count * 1000, left == -rate * limit),
-        implies(every(left < 0, rate > 0), every(wait * rate <= -left, some(wait == limit, -left < (wait + 1) * rate))),
-        implies(every(left < 0, rate == 0), wait == limit),
+        every(left >= -rate * limit, within(wait, 0, limit)),
+        implies(debt <= 0, every(left == -debt, wait == 0)),
+        implies(every(debt > 0, rate == 0), every(left == 0, wait == limit)),
+        implies(every(debt > 0, rate > 0), some(in_full, every(wait == limit, limit * rate <= debt))),
+        implies(every(debt > 0, rate > 0), some(left == -debt, every(left == -rate * limit, debt > rate * limit))),
     )
 
 
@@ -109,3 +109,54 @@ def a_refusal_says_when_to_try_again(given: Given) -> bool:
         exact, every(found == 100, lag * 100 < 100 * drain), every(found == 10_000, lag * 100 >= 10_000 * drain)
     )
     return every(implies(drain > 0, every(within(found, 100, 10_000), bounded)), implies(drain <= 0, found == 1_000))
+
+
+@proof("I-LAG", about=kernels.caught_up, sabotage=("<= lag_max", "< lag_max - 1"))
+def a_reader_too_far_behind_goes_on_nearer_to_the_end(given: Given) -> bool:
+    """A reader within its limit goes on where it is; one beyond it goes on half the limit behind, which is ahead of
+    where it was and never past what is stored."""
+    following, stored, limit = given.integer("next"), given.integer("stored"), given.integer("limit", 0)
+    given.assume(following <= stored)
+    found = given.call(kernels.caught_up, following, stored, limit)
+    within_limit = stored - following <= limit
+    return every(
+        implies(within_limit, found == following),
+        implies(negated(within_limit), every(found > following, 2 * (stored - found) <= limit)),
+        implies(negated(within_limit), limit < 2 * (stored - found) + 2),
+        found <= stored,
+    )
+
+
+@proof("I-HEALTH", about=kernels.health, sabotage=("outcomes * 9", "outcomes * 8"))
+def health_follows_its_thresholds(given: Given) -> bool:
+    """Without enough outcomes a member is healthy; else it fails from nine failures in ten, is suspicious from half or
+    four fifths of its leases, and worth a warning from one in ten or half of its leases."""
+    outcomes, failures = given.integer("outcomes", 0), given.integer("failures", 0)
+    took, allowed = given.integer("took", 0), given.integer("allowed", 1)
+    found = given.call(kernels.health, outcomes, failures, took, allowed)
+    known = outcomes >= kernels.SAMPLES_MIN
+    failed = 10 * failures >= 9 * outcomes
+    suspicious = some(2 * failures >= outcomes, 5 * took >= 4 * allowed)
+    warning = some(10 * failures >= outcomes, 2 * took >= allowed)
+    return every(
+        within(found, 0, 3),
+        same(found == 3, every(known, failed)),
+        same(found >= 2, every(known, some(failed, suspicious))),
+        same(found >= 1, every(known, some(failed, suspicious, warning))),
+    )
+
+
+@proof(
+    "I-HEALTH",
+    about=kernels.takes_turn,
+    scope="bounded: up to 3 levels below the best; any salt",
+    sabotage=("(1 << worse) - 1", "1 << worse"),
+)
+def the_best_never_miss_their_turn(given: Given) -> bool:
+    """A member as healthy as the best takes every turn; one that is worse takes those whose salt spreads to 0 of 2,
+    4 or 8, so that it is tried again and again."""
+    worse, salt = given.choice("worse", range(4)), given.integer("salt")
+    taken = given.call(kernels.takes_turn, worse, salt)
+    if worse == 0:
+        return taken
+    return same(taken, kernels.spread(salt, 2**worse - 1) == 0)

@@ -32,7 +32,7 @@ from dovetail.core.state import (
 )
 from dovetail.core.turn import Turn
 from dovetail.proofs.engine import Given, every, implies, negated, some
-from dovetail.proofs.registry import proof
+from dovetail.proofs.registry import Sabotage, proof
 from dovetail.proofs.shapes import is_apart, is_in, is_settled, ranges, same, within
 
 LOG = GROUP = 1
@@ -299,9 +299,9 @@ def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
 @proof(
     "I-POISON",
     about=leases.fail,
-    through=(leases.add_retries,),
+    through=(leases._try_again, leases.add_retries),
     scope="bounded: ranges of up to 20 offsets, up to 4 failures",
-    sabotage=("start + length - 1", "start + length"),
+    sabotage=Sabotage(leases._try_again, "start + length - 1", "start + length"),
 )
 def what_failed_waits_in_pieces_that_make_up_the_whole(given: Given) -> bool:
     """A failed range that may be tried again waits in pieces, each offset in exactly one of them, none longer than a
@@ -410,7 +410,7 @@ def retention_never_passes_a_floor(given: Given) -> bool:
     cursors: Map[tuple[int, int], Cursor] = Map({(1, LOG): Cursor(floors[0]), (2, LOG): Cursor(floors[1])})
     turn = _turn((), log=Log(LOG, 1, 0, 0, start, end), stored=stored, cursors=cursors)
     turn.readers[LOG] = (-9, 1, 2)
-    proposed = given.integer("proposed")
+    proposed = given.integer("proposed", 0)
     given.call(topics.trim, turn, TrimLog(LOG, proposed))
     now = turn.durable.logs[LOG].start
     bound = every(start <= now, now <= stored, *(now <= floor for floor in floors))

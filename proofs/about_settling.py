@@ -116,13 +116,12 @@ def an_acknowledged_range_leaves_its_lease_and_is_settled(given: Given) -> bool:
     "I-FLOOR",
     about=settling._advance,
     through=(leases.take_below, leases._cut_below),
-    scope="bounded: 1 lease of 1 range, 1 retry, 1 island, any integers in them",
+    scope="bounded: 1 lease of up to 2 ranges, 1 retry, any integers in them",
     sabotage=Sabotage(leases._cut_below, "offset - 1", "offset"),
 )
 def a_commit_takes_back_everything_below_it(given: Given) -> bool:
     """After a commit the floor is at least where it was told, and nothing below it is leased, waits for a retry or
     is read again, while what is above stays leased and waits as before."""
-    first, last = given.integer("first", 0), given.integer("last")
     retry_first, retry_last = given.integer("retry_first"), given.integer("retry_last")
     floor, end, to, offset = (
         given.integer("floor", 0),
@@ -130,10 +129,12 @@ def a_commit_takes_back_everything_below_it(given: Given) -> bool:
         given.integer("to"),
         given.integer("offset", 0),
     )
-    given.assume(every(floor <= first, first <= last, last < retry_first, retry_first <= retry_last, retry_last < end))
+    held = ranges(given, "held", 2, above=floor - 1)
+    given.assume(every(len(held) > 0, retry_first <= retry_last, retry_last < end))
+    given.assume(every(*(last < retry_first for _, last in held)))
     given.assume(every(floor < to, to <= end))
     progress = Progress(retry_last + 1, (Retry(0, retry_first, retry_last, "", 0),))
-    turn = _turn(((first, last),), Cursor(floor), end=end, progress=progress)
+    turn = _turn(held, Cursor(floor), end=end, progress=progress)
     given.call(settling._advance, turn, 1, 1, to)
     now, after = turn.progress[1, 1], turn.durable.cursors[1, 1]
     left = turn.leases.get(HELD)
@@ -142,6 +143,6 @@ def a_commit_takes_back_everything_below_it(given: Given) -> bool:
     return every(
         after.floor == to,
         now.next >= to,
-        same(leased, every(within(offset, first, last), offset >= to)),
+        same(leased, every(is_in(held, offset), offset >= to)),
         same(waits, every(within(offset, retry_first, retry_last), offset >= to)),
     )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.core import append as appending
 from dovetail.core import awaken as waking
-from dovetail.core import dispatch, leases, settling, topics
+from dovetail.core import dispatch, groups, leases, settling, topics
 from dovetail.core import step as stepping
 from dovetail.core.codes import SettleAction, Whence
 from dovetail.core.cursor import Cursor
@@ -156,7 +156,7 @@ def an_extension_keeps_the_state_sound(given: Given) -> bool:
     "I-ACCOUNT",
     about=stepping.step,
     scope=SMALL,
-    sabotage=Sabotage(leases.fail, "start + length - 1)", "start + length)"),
+    sabotage=Sabotage(leases._try_again, "start + length - 1)", "start + length)"),
 )
 def a_failure_keeps_the_state_sound(given: Given) -> bool:
     """Whatever range is given back or rejected, the state is sound after it: each offset still leased, waiting for a
@@ -187,7 +187,10 @@ def a_publish_and_its_sync_keep_the_state_sound(given: Given) -> bool:
 
 
 @proof(
-    "I-ACCOUNT", about=stepping.step, scope=SHAPE, sabotage=Sabotage(dispatch._deal, "first = end + 1", "first = end")
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(groups.set_credit, "turn.woken[subscription.owner] = None", "pass"),
 )
 def a_change_of_credit_keeps_the_state_sound(given: Given) -> bool:
     """Whatever credit a member asks for, the state is sound, and more of it is used at once."""
@@ -231,7 +234,7 @@ def a_seek_keeps_the_state_sound(given: Given) -> bool:
 def retention_keeps_the_state_sound(given: Given) -> bool:
     """Whatever start storage proposes, the state is sound after it."""
     state = _any_state(given)
-    return _stays_sound(given, state, TrimLog(1, given.integer("to")))
+    return _stays_sound(given, state, TrimLog(1, given.integer("to", 0)))
 
 
 @proof(

@@ -23,11 +23,12 @@ import z3
 from msgspec import Struct, structs
 
 from dovetail.proofs.symbolic import OPAQUE, Refusal, Site, SymBool, SymInt, following, number, truth
+from dovetail.proofs.terms import both, either, for_z3, key_of, opposite, variable
 
 T = TypeVar("T")
 
 PATHS_MAX = 20_000
-DECISIONS_MAX = 1_000
+DECISIONS_MAX = 300
 """Truth values on one path: more are taken for a loop without an end."""
 SOLVER_MS = 20_000
 _NOT_DETERMINISTIC = "the same decisions led elsewhere: the code under proof is not deterministic"
@@ -103,6 +104,8 @@ class _Step(Struct, frozen=True, eq=False):
     """The other side has not been looked at yet."""
     pushed: bool
     """The solver was told."""
+    other: Any = None
+    """A model in which the other side is taken."""
 
 
 class _Choice(Struct, frozen=True, eq=False):
@@ -125,6 +128,7 @@ class Exploration:
         self.observed: list[object] = []
         self._fixed = fixed or {}
         self._steps: list[_Step | _Choice] = []
+        self._model: Any = None  # one that meets everything on the current path, if it is known: it saves questions
         self._at = 0
         self._fresh = 0
         self._decisions = 0
@@ -140,8 +144,8 @@ class Exploration:
         if self._at < len(self._steps):
             answer = self._replayed(condition, site).answer
         else:
-            answer, is_open = self._sides(condition)
-            self._remember(condition, site, answer, is_open=is_open)
+            answer, is_open, other = self._sides(condition)
+            self._remember(condition, site, answer, is_open=is_open, other=other)
         true, false = self.sites.get(site, (False, False))
         self.sites[site] = (true or answer, false or not answer)
         return answer
@@ -152,17 +156,18 @@ class Exploration:
             self._replayed(fact, None)
         else:
             self._remember(fact, None, True, is_open=False, add=True)
+            self._model = None
 
     def fresh(self) -> Any:
         """A new unknown integer."""
         self._fresh += 1
-        return z3.Int(f"!{self._fresh}")
+        return variable(f"!{self._fresh}")
 
     def implies(self, fact: Any) -> bool:
         """Whether `fact` is sure to hold on this path."""
         if self._at < len(self._steps):
             return self._replayed(fact, None).answer
-        answer = bool(self.solver.check(z3.Not(fact)) == z3.unsat)
+        answer = bool(self.solver.check(for_z3(opposite(fact))) == z3.unsat)
         self._remember(fact, None, answer, is_open=False)
         return answer
 
@@ -174,7 +179,7 @@ class Exploration:
     # What a claim asks of its `Given`.
 
     def integer(self, name: str, low: int | None = None, high: int | None = None) -> int:
-        value = SymInt(self, self._input(name, z3.Int(name)))
+        value = SymInt(self, self._input(name, variable(name)))
         if name in self._fixed:
             self.assume(cast(bool, value == self._fixed[name]))
         if low is not None:
@@ -197,7 +202,7 @@ class Exploration:
         self._at += 1
         if not isinstance(step, _Choice) or step.name != name or not step.place < len(options):
             self.refuse(_NOT_DETERMINISTIC)
-        self._input(name, z3.IntVal(step.place))
+        self._input(name, step.place)
         return options[step.place]
 
     def assume(self, holds: bool) -> None:
@@ -205,8 +210,10 @@ class Exploration:
         if self._at < len(self._steps):
             self._replayed(fact, None)
             return
-        if not self._feasible(fact):
-            raise _NotAssumed
+        if not self._is_so_in_the_model(for_z3(fact)):
+            if not self._feasible(for_z3(fact)):
+                raise _NotAssumed
+            self._model = self.solver.model()
         self._remember(fact, None, True, is_open=False, add=True)
 
     def call(self, function: Callable[..., T], *args: object, **options: object) -> T:
@@ -247,35 +254,33 @@ class Exploration:
 
     def counterexample(self, result: object) -> dict[str, int] | None:
         """Inputs of this path for which the claim's `result` is not true, small ones where there are some."""
-        broken = z3.BoolVal(True) if isinstance(result, Exception) else z3.Not(truth(result))
+        broken = for_z3(True if isinstance(result, Exception) else opposite(truth(result)))
         if not self._feasible(broken):
             return None
         for bound in (4, 16, 256, 1 << 16, 1 << 40):
-            small = [z3.And(-bound <= term, term <= bound) for term in self.inputs.values()]
+            small = [for_z3(both(term >= -bound, term <= bound)) for term in self.inputs.values()]
             if self.solver.check(broken, *small) == z3.sat:
-                return self.model()
+                return self._inputs_in(self.solver.model())
         if self.solver.check(broken) != z3.sat:
             raise _Unknown("z3 found inputs once and not again")
-        return self.model()
+        return self._inputs_in(self.solver.model())
 
-    def model(self) -> dict[str, int]:
-        """The inputs that the solver's last answer gives."""
-        found = self.solver.model()
-        return {name: found.eval(term, model_completion=True).as_long() for name, term in self.inputs.items()}
+    def _inputs_in(self, model: Any) -> dict[str, int]:
+        return {name: model.eval(for_z3(term), model_completion=True).as_long() for name, term in self.inputs.items()}
 
     def witness(self, wishes: Mapping[str, int] | None = None) -> tuple[dict[str, int], list[object]]:
         """Inputs that lead down this path, as many of them as can be as wished for, and what the calls return then."""
         self.solver.push()
         for name, wish in (wishes or {}).items():
-            if name in self.inputs and self.solver.check(self.inputs[name] == wish) == z3.sat:
-                self.solver.add(self.inputs[name] == wish)
-        if not self._feasible(z3.BoolVal(True)):
-            raise _Unknown("z3 found inputs once and not again")
-        model = self.solver.model()
-        results = [_worked_out(model, leaf) for leaf in leaves(self.observed)]
-        inputs = self.model()
+            if name in self.inputs and self.solver.check(for_z3(self.inputs[name] == wish)) == z3.sat:
+                self.solver.add(for_z3(self.inputs[name] == wish))
+        if wishes or self._model is None:
+            if not self._feasible(z3.BoolVal(True)):
+                raise _Unknown("z3 found inputs once and not again")
+            self._model = self.solver.model()
         self.solver.pop()
-        return inputs, results
+        results = [_worked_out(self._model, leaf) for leaf in leaves(self.observed)]
+        return self._inputs_in(self._model), results
 
     def _input(self, name: str, term: Any) -> Any:
         if name in self.inputs:
@@ -289,29 +294,41 @@ class Exploration:
             raise _Unknown(f"z3 gave no answer: {self.solver.reason_unknown()}")
         return bool(answer == z3.sat)
 
-    def _sides(self, condition: Any) -> tuple[bool, bool]:
-        """The answer to take first, and whether the other is possible too."""
-        plain = z3.simplify(condition)
+    def _sides(self, condition: Any) -> tuple[bool, bool, Any]:
+        """The answer to take, whether the other is possible too, and then a model of that."""
+        plain = z3.simplify(for_z3(condition))
         if z3.is_true(plain) or z3.is_false(plain):
-            return z3.is_true(plain), False
-        can_be_true = self._feasible(plain)
-        can_be_false = self._feasible(z3.Not(plain))
-        if not (can_be_true or can_be_false):
-            self.refuse("a path that can't be: the facts on it contradict each other")
-        return can_be_true, can_be_true and can_be_false
+            return z3.is_true(plain), False, None
+        if self._model is None:
+            if not self._feasible(z3.BoolVal(True)):
+                self.refuse("a path that can't be: the facts on it contradict each other")
+            self._model = self.solver.model()
+        answer = self._is_so_in_the_model(plain)
+        is_open = self._feasible(z3.Not(plain) if answer else plain)
+        return answer, is_open, self.solver.model() if is_open else None
+
+    def _is_so_in_the_model(self, condition: Any) -> bool:
+        if self._model is None:
+            return False
+        value = self._model.eval(condition, model_completion=True)
+        if not (z3.is_true(value) or z3.is_false(value)):
+            self.refuse("a model of z3 that leaves a condition open")
+        return bool(z3.is_true(value))
 
     def _replayed(self, term: Any, where: Site | None) -> _Step:
         step = self._steps[self._at]
-        if isinstance(step, _Choice) or step.where != where or not step.term.eq(term):
+        if isinstance(step, _Choice) or step.where != where or key_of(step.term) != key_of(term):
             self.refuse(_NOT_DETERMINISTIC)
         self._at += 1
         return step
 
-    def _remember(self, term: Any, where: Site | None, answer: bool, *, is_open: bool, add: bool = False) -> None:
+    def _remember(
+        self, term: Any, where: Site | None, answer: bool, *, is_open: bool, add: bool = False, other: Any = None
+    ) -> None:
         if is_open or add:
             self.solver.push()
-            self.solver.add(term if answer else z3.Not(term))
-        self._steps.append(_Step(term, where, answer, is_open, is_open or add))
+            self.solver.add(for_z3(term if answer else opposite(term)))
+        self._steps.append(_Step(term, where, answer, is_open, is_open or add, other))
         self._at = len(self._steps)
 
     def _turn_round(self) -> bool:
@@ -327,6 +344,7 @@ class Exploration:
                 self.solver.pop()
             if step.is_open:
                 self._remember(step.term, step.where, not step.answer, is_open=False, add=True)
+                self._model = step.other
                 return True
         return False
 
@@ -438,20 +456,20 @@ def leaves(value: object) -> Iterator[object]:
 
 def _worked_out(model: Any, leaf: object) -> object:
     if type(leaf) is SymInt:
-        return model.eval(number(leaf), model_completion=True).as_long()
+        return model.eval(for_z3(number(leaf)), model_completion=True).as_long()
     if type(leaf) is SymBool:
-        return z3.is_true(model.eval(truth(leaf), model_completion=True))
+        return z3.is_true(model.eval(for_z3(truth(leaf)), model_completion=True))
     return leaf
 
 
 def every(*conditions: bool) -> bool:
     """Whether all hold, without a fork for each."""
-    return _joined(z3.And, conditions) if any(map(_is_symbolic, conditions)) else all(conditions)
+    return _joined(both, conditions) if any(map(_is_symbolic, conditions)) else all(conditions)
 
 
 def some(*conditions: bool) -> bool:
     """Whether any holds, without a fork for each."""
-    return _joined(z3.Or, conditions) if any(map(_is_symbolic, conditions)) else any(conditions)
+    return _joined(either, conditions) if any(map(_is_symbolic, conditions)) else any(conditions)
 
 
 def negated(condition: bool) -> bool:

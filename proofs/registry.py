@@ -25,6 +25,7 @@ MODULES = (
     "cursor",
     "evolve",
     "leases",
+    "stories",
     "settling",
     "publish",
     "producers",

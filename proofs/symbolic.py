@@ -16,7 +16,8 @@ from pathlib import Path as File
 from types import CodeType, FrameType
 from typing import Any, NoReturn, Protocol
 
-import z3
+from dovetail.proofs import terms
+from dovetail.proofs.terms import both, chosen, either
 
 SHIFT_MAX = 64
 """The largest shift count that is a symbolic value: each possible one is a path of its own."""
@@ -27,7 +28,7 @@ INDEX_MAX = 16
 OPAQUE = "\ue000"
 """Stands in a text where people would read a number."""
 
-_ENGINE_FILES = frozenset(str(File(__file__).with_name(name)) for name in ("symbolic.py", "engine.py"))
+_ENGINE_FILES = frozenset(str(File(__file__).with_name(name)) for name in ("terms.py", "symbolic.py", "engine.py"))
 
 Site = tuple[str, str, int, int]
 """Where code asks for a truth value: file, function, line, column."""
@@ -195,7 +196,7 @@ class SymInt(_Symbol):
         return hash(self._one_of_few("a key of a map or set"))
 
     def _one_of_few(self, what: str) -> int:
-        if not self._own().implies(z3.And(self._term >= 0, self._term <= INDEX_MAX)):
+        if not self._own().implies(both(self._term >= 0, self._term <= INDEX_MAX)):
             self._refuse(f"{what} that is a symbolic value without a small bound")
         return next(value for value in range(INDEX_MAX + 1) if self == value)
 
@@ -233,7 +234,7 @@ class SymInt(_Symbol):
         return _combine(self, other, lambda a, b: a * _power(self._path, b))
 
     def __rshift__(self, other: object) -> Any:
-        return _combine(self, other, lambda a, b: a / _power(self._path, b))
+        return _combine(self, other, lambda a, b: terms.quotient(a, _power(self._path, b)))
 
     def __and__(self, other: object) -> Any:
         return _combine(self, other, lambda a, b: _and(self._path, a, b))
@@ -266,7 +267,7 @@ class SymInt(_Symbol):
         return _combine(self, other, lambda a, b: b * _power(self._path, a))
 
     def __rrshift__(self, other: object) -> Any:
-        return _combine(self, other, lambda a, b: b / _power(self._path, a))
+        return _combine(self, other, lambda a, b: terms.quotient(b, _power(self._path, a)))
 
     def __rand__(self, other: object) -> Any:
         return self & other
@@ -284,7 +285,7 @@ class SymInt(_Symbol):
         return SymInt(self._own(), self._term)
 
     def __abs__(self) -> SymInt:
-        return SymInt(self._own(), z3.If(self._term < 0, -self._term, self._term))
+        return SymInt(self._own(), chosen(self._term < 0, -self._term, self._term))
 
     def __invert__(self) -> SymInt:
         return SymInt(self._own(), -self._term - 1)
@@ -303,13 +304,13 @@ class SymBool(_Symbol):
         return self._own().decide(self._term, site())
 
     def __and__(self, other: object) -> Any:
-        return self._join(other, z3.And)
+        return self._join(other, both)
 
     def __or__(self, other: object) -> Any:
-        return self._join(other, z3.Or)
+        return self._join(other, either)
 
     def __xor__(self, other: object) -> Any:
-        return self._join(other, z3.Xor)
+        return self._join(other, lambda a, b: both(either(a, b), terms.opposite(both(a, b))))
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
@@ -346,25 +347,25 @@ for _name in _NUMBERS_ONLY.split():
 
 
 def truth(value: object) -> Any:
-    """The z3 term of a truth value, plain or symbolic."""
+    """The term of a truth value, plain or symbolic."""
     if type(value) is SymBool:
         value._own()
         return value._term
     if isinstance(value, bool):
-        return z3.BoolVal(bool(value))
+        return bool(value)
     raise Refusal(f"a claim ends in a truth value, not in {type(value).__name__}")
 
 
 def number(value: object) -> Any:
-    """The z3 term of an integer, plain or symbolic; None for what is no number."""
+    """The term of an integer, plain or symbolic; None for what is no number."""
     if type(value) is SymInt:
         value._own()
         return value._term
     if type(value) is SymBool:
         value._own()
-        return z3.If(value._term, z3.IntVal(1), z3.IntVal(0))
+        return chosen(value._term, 1, 0)
     if isinstance(value, int):
-        return z3.IntVal(int(value))
+        return int(value)
     return None
 
 
@@ -387,8 +388,7 @@ def _combine(left: _Symbol, right: object, operation: Callable[[Any, Any], Any])
 
 
 def _constant(term: Any) -> int | None:
-    term = z3.simplify(term)
-    return int(term.as_long()) if z3.is_int_value(term) else None
+    return term if isinstance(term, int) else None
 
 
 def _divide(path: Path, a: Any, b: Any) -> tuple[Any, Any]:
@@ -400,11 +400,14 @@ def _divide(path: Path, a: Any, b: Any) -> tuple[Any, Any]:
     if known == 0 or (known is None and path.decide(b == 0, site())):
         raise ZeroDivisionError("integer division or modulo by zero")
     if known is not None:
-        return (a / known, a % known) if known > 0 else (-a / -known, a - known * (-a / -known))
+        if known > 0:
+            return terms.quotient(a, known), terms.remainder(a, known)
+        rounded = terms.quotient(-a, -known)
+        return rounded, a - known * rounded
     # A divisor that varies: the quotient and the remainder are the two numbers that fit, and no others do.
     quotient, rest = path.fresh(), path.fresh()
-    fits = z3.And(rest >= 0, rest < b) if path.decide(b > 0, site()) else z3.And(b < rest, rest <= 0)
-    path.define(z3.And(a == b * quotient + rest, fits))
+    fits = both(rest >= 0, rest < b) if path.decide(b > 0, site()) else both(b < rest, rest <= 0)
+    path.define(both(a == b * quotient + rest, fits))
     return quotient, rest
 
 
@@ -432,17 +435,17 @@ def _and(path: Path, a: Any, b: Any) -> Any:
         return _masked(a, right)
     for one, other in ((a, b), (b, a)):
         for bits in (1, 7, 8, 14, 16, 21, 28, 32, 35, 42, 49, 56, 63):
-            if path.implies(z3.And(one >= 0, one < 1 << bits, other % (1 << bits) == 0)):
-                return z3.IntVal(0)
-        if path.implies(z3.Or(one == 0, one == -1)):
-            return z3.If(one == 0, z3.IntVal(0), other)
+            if path.implies(both(one >= 0, one < 1 << bits, terms.remainder(other, 1 << bits) == 0)):
+                return 0
+        if path.implies(either(one == 0, one == -1)):
+            return chosen(one == 0, 0, other)
     path.refuse(f"&, | or ^ of two symbolic values, at {place(site())}")
 
 
 def _masked(term: Any, mask: int) -> Any:
     if mask < 0:
         return term - _masked(term, ~mask)
-    shared = z3.IntVal(0)
+    shared: Any = 0
     low = 0
     while mask >> low:
         if not mask >> low & 1:
@@ -451,6 +454,6 @@ def _masked(term: Any, mask: int) -> Any:
         high = low
         while mask >> high & 1:
             high += 1
-        shared = shared + (term / (1 << low)) % (1 << (high - low)) * (1 << low)
+        shared = shared + terms.remainder(terms.quotient(term, 1 << low), 1 << (high - low)) * (1 << low)
         low = high
     return shared

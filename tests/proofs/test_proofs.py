@@ -49,6 +49,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 ALWAYS_ONE_WAY = {
+    "Committer.next_commit": "the clock is above 0 in the proofs, as it is in life: 0 stands for no time at all",
     "backoff_ms": "min(cap, 1 s << doublings) never takes the cap: below six doublings it is not reached",
 }
 """Functions with a place that no inputs reach both ways, and why that is as it should be."""
