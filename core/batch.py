@@ -280,29 +280,138 @@ def check_produced(
     return header
 
 
+_Shape: TypeAlias = tuple[bytes, bytes, bytes, int, int, int]
+_NO_SHAPE: Final[_Shape] = (b"", b"", b"", 0, 0, 0)
+
+
 def _walk(section: bytes, at: int, header: BatchHeader, record_bytes_max: int) -> None:
     """Check that `section` holds the header's number of well-formed records and nothing else."""
     end = len(section)
     count = header.record_count
     deltas = varint.SMALL
     starts = section.startswith
-    before, after, back, front_size, value_size, size = _NO_SHAPE
+    before, after, back, front_size, value_size, size = shape = _NO_SHAPE
+    previous_size = 0
+    tried = False  # whether records of this shape were looked at all at once
     _check_room(count, end - at)
-    for delta in range(count):
+    delta = 0
+    while delta < count:
         if size and delta <= varint.SMALL_MAX:
             front = before + deltas[delta] + after
-            value_at = at + front_size
-            if len(front) == front_size and starts(front, at) and starts(back, value_at + value_size):
+            if len(front) == front_size and starts(front, at) and starts(back, at + front_size + value_size):
                 at += size
+                delta += 1
+                if not tried:
+                    tried = True
+                    alike = _alike(section, at, shape, delta, count)
+                    at += alike * size
+                    delta += alike
                 continue
-        record, value_at, stop = _read_record(section, at, end, header)
-        if record.offset - header.base_offset != delta:
-            raise BatchError(f"record {delta} has offset delta {record.offset - header.base_offset}")
+        found, value_at, value_size, stop = _skim(section, at, end)
+        if found != delta:
+            record, value_at, stop = _read_record(section, at, end, header)
+            if record.offset - header.base_offset != delta:
+                raise BatchError(f"record {delta} has offset delta {record.offset - header.base_offset}")
+            value_size = -1 if record.value is None else len(record.value)
         if stop - at > record_bytes_max:
             raise BatchTooLarge(f"a record of {stop - at} bytes is over the limit of {record_bytes_max}")
-        before, after, back, front_size, value_size, size = _shape(section, at, value_at, stop, delta, record.value)
+        # Only where two neighbours are of one size it is worth to look for more of the kind.
+        if stop - at == previous_size:
+            shape = _shape(section, at, value_at, stop, delta, value_size)
+        else:
+            shape = _NO_SHAPE
+        before, after, back, front_size, value_size, size = shape
+        previous_size = stop - at
+        tried = False
         at = stop
+        delta += 1
     _check_nothing_left(count, end - at)
+
+
+def _alike(section: bytes, at: int, shape: _Shape, delta: int, count: int) -> int:
+    """How many records from `at` on have this shape: all that are left of those whose offset deltas are as wide as the
+    first one's, or none. They are compared column by column, for a third of what one by one costs."""
+    before, after, back, front_size, value_size, size = shape
+    narrow = delta < _NARROW_DELTAS
+    most = min(_NARROW_DELTAS if narrow else varint.SMALL_MAX + 1, count) - delta
+    width = front_size - len(before) - len(after)
+    if most < _ALIKE_MIN or width != (1 if narrow else 2) or at + most * size > len(section):
+        return 0
+    stop = at + most * size
+    for place, byte in enumerate(before, at):
+        if section[place:stop:size] != _COLUMNS[byte] * most:
+            return 0
+    place = at + len(before)
+    if section[place:stop:size] != _DELTA_FIRST[delta : delta + most]:
+        return 0
+    if not narrow and section[place + 1 : stop : size] != _DELTA_SECOND[delta : delta + most]:
+        return 0
+    value_at = at + front_size
+    for place, byte in enumerate(after, value_at - len(after)):
+        if section[place:stop:size] != _COLUMNS[byte] * most:
+            return 0
+    for place, byte in enumerate(back, value_at + value_size):
+        if section[place:stop:size] != _COLUMNS[byte] * most:
+            return 0
+    return most
+
+
+_ALIKE_MIN: Final = 8
+_NARROW_DELTAS: Final = 64
+_COLUMNS: Final = tuple(bytes([byte]) for byte in range(256))
+_DELTA_FIRST: Final = bytes(varint.SMALL[delta][0] for delta in range(varint.SMALL_MAX + 1))
+_DELTA_SECOND: Final = bytes(varint.SMALL[delta][-1] for delta in range(varint.SMALL_MAX + 1))
+
+
+def _skim(section: bytes, at: int, end: int) -> tuple[int, int, int, int]:
+    """Offset delta, value's place and size, and the end of a record that has nothing unusual about it; else a delta
+    of -1, and `_read_record` has to say what it is."""
+    try:
+        # Varints of two bytes at most are read in place here: a call costs more than they do.
+        low, high = section[at], section[at + 1]
+        if low < 0x80:
+            length, start = low, at + 1
+        elif high < 0x80:
+            length, start = low & 0x7F | high << 7, at + 2
+        else:
+            return _UNUSUAL
+        stop = start + (length >> 1)
+        if length & 1 or stop > end or section[start + 1] != 0:
+            return _UNUSUAL
+        low, high = section[start + 2], section[start + 3]
+        if low & 1:
+            return _UNUSUAL
+        if low < 0x80:
+            delta, place = low >> 1, start + 3
+        elif high < 0x80:
+            delta, place = (low & 0x7F | high << 7) >> 1, start + 4
+        else:
+            return _UNUSUAL
+        key = section[place]
+        if key == 1:
+            place += 1
+        elif key < 0x80 and not key & 1:
+            place += 1 + (key >> 1)
+        else:
+            return _UNUSUAL
+        low, high = section[place], section[place + 1]
+        if low < 0x80:
+            size, place = low, place + 1
+        elif high < 0x80:
+            size, place = low & 0x7F | high << 7, place + 2
+        else:
+            return _UNUSUAL
+        if size & 1:
+            return _UNUSUAL
+        size >>= 1
+        if place + size + 1 != stop or section[stop - 1] != 0:
+            return _UNUSUAL
+    except IndexError:
+        return _UNUSUAL
+    return delta, place, size, stop
+
+
+_UNUSUAL: Final = (-1, 0, 0, 0)
 
 
 def _read_records(section: bytes, at: int, header: BatchHeader) -> list[Record]:
@@ -333,25 +442,22 @@ def _read_records(section: bytes, at: int, header: BatchHeader) -> list[Record]:
         if record.offset <= offset:
             raise BatchError(f"offset {record.offset} follows {offset}: offsets must rise")
         offset, timestamp_ms, key, headers = record.offset, record.timestamp_ms, record.key, record.headers
-        before, after, back, front_size, value_size, size = _shape(section, at, value_at, stop, delta, record.value)
+        value_size = -1 if record.value is None else len(record.value)
+        before, after, back, front_size, value_size, size = _shape(section, at, value_at, stop, delta, value_size)
         append(record)
         at = stop
     _check_nothing_left(count, end - at)
     return records
 
 
-_Shape: TypeAlias = tuple[bytes, bytes, bytes, int, int, int]
-_NO_SHAPE: Final[_Shape] = (b"", b"", b"", 0, 0, 0)
-
-
-def _shape(section: bytes, at: int, value_at: int, stop: int, delta: int, value: bytes | None) -> _Shape:
+def _shape(section: bytes, at: int, value_at: int, stop: int, delta: int, value_size: int) -> _Shape:
     """What a record just read has before its offset delta, from there to its value, and behind it; then the
     sizes of all that is in front of the value, of the value, and of the whole.
 
     The next record most often differs in the delta and the value alone. Then two comparisons of bytes show
     that it is as well-formed as this one, at a fifth of what reading it costs.
     """
-    if value is None or delta > varint.SMALL_MAX:
+    if value_size < 0 or delta > varint.SMALL_MAX:
         return _NO_SHAPE
     length_bytes = 1 if section[at] < 0x80 else 2
     split_at = at + length_bytes + 2
@@ -360,8 +466,8 @@ def _shape(section: bytes, at: int, value_at: int, stop: int, delta: int, value:
     if not section.startswith(varint.SMALL[delta], split_at):
         return _NO_SHAPE
     after = section[split_at + len(varint.SMALL[delta]) : value_at]
-    back = section[value_at + len(value) : stop]
-    return section[at:split_at], after, back, value_at - at, len(value), stop - at
+    back = section[value_at + value_size : stop]
+    return section[at:split_at], after, back, value_at - at, value_size, stop - at
 
 
 def _check_room(count: int, size_bytes: int) -> None:

@@ -478,3 +478,32 @@ def test_damaged_bytes_are_never_given_a_new_crc() -> None:
         batch.trim(damaged, 1, 1)
     with pytest.raises(BatchError, match="CRC-32C"):
         single(damaged, 1)
+
+
+def test_an_offset_delta_below_zero_is_refused_although_its_bytes_are_those_of_its_neighbour_but_one_bit() -> None:
+    for count in (1, 3, 100):
+        data = build(of(*[b"same size"] * count), timestamp_ms=NOW)
+        for place in range(count):
+            delta_at = data.index(varint.encode(place) + varint.MINUS_ONE, 61 + place * 15)
+            lie = data[:delta_at] + bytes([data[delta_at] | 1]) + data[delta_at + 1 :]
+            with pytest.raises(BatchError):
+                check_produced(resealed(lie))
+
+
+@given(st.lists(st.binary(min_size=5, max_size=6), min_size=1, max_size=150), st.integers(0, 2**32))
+def test_checking_a_batch_and_reading_it_agree_about_any_flipped_bit(values: list[bytes], flip: int) -> None:
+    data = bytearray(build(of(*values), timestamp_ms=NOW))
+    bit = flip % ((len(data) - 61) * 8)
+    data[61 + bit // 8] ^= 1 << (bit % 8)
+    lie = resealed(bytes(data))
+    try:
+        read = parse(lie)
+        readable = [record.offset for record in read] == list(range(len(values)))
+    except BatchError:
+        readable = False
+    try:
+        check_produced(lie)
+        accepted = True
+    except BatchError:
+        accepted = False
+    assert accepted == readable
