@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dovetail.core import choosing, intervals, kernels, leases, routing, stories
+from dovetail.core import choosing, intervals, kernels, keys, leases, routing, stories
 from dovetail.core.cursor import Cursor
 from dovetail.core.effects import Overtaken, Read
 from dovetail.core.inputs import Loaded, Sent
@@ -125,7 +125,7 @@ def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most
             turn.progress[owner, log] = leases.without_retry(progress, retry)
             turn.expire(owner, log, retry.first, retry.last)
             continue
-        member = _pick(turn, owner, ring, retry.avoid)
+        member = _pick(turn, owner, keys.allowed(turn, owner, log, ring, retry.keys), retry.avoid)
         if member is None:
             return Served(sent, True)
         sent += _send_retry(turn, owner, log, progress, retry, member, most - sent)
@@ -143,7 +143,8 @@ def _send_retry(
     turn.progress[owner, log] = progress
     turn.served_last[owner] = member.member
     leased = not member.auto_ack
-    leases.deliver(turn, member, log, retry.first, last, failures + 1, retry.expires_at_ms, leased=leased)
+    expires_at_ms, attempt = retry.expires_at_ms, failures + 1
+    leases.deliver(turn, member, log, retry.first, last, attempt, expires_at_ms, leased=leased, keys=retry.keys)
     return last - retry.first + 1
 
 
@@ -158,7 +159,8 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: 
     while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
         if sent == most or len(progress.retries) >= RETRIES_MAX:
             return Served(sent, False)
-        batches = _known_batches(turn, log, progress)
+        by_key = keys.are_ordered(turn, owner)
+        batches = _known_batches(turn, log, progress, by_key=by_key)
         if batches is None:
             _ask_for_batches(turn, owner, log, progress)
             return Served(sent, False)
@@ -169,7 +171,11 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: 
         if not eligible:
             _keep_up(turn, owner, log, ring)
             return Served(sent, True)
-        sent += _deal(turn, owner, log, chunk, batches, eligible, most - sent)
+        deal = _deal_by_key if by_key else _deal
+        dealt = deal(turn, owner, log, chunk, batches, eligible, most - sent)
+        if dealt == 0:
+            return Served(sent, True)
+        sent += dealt
     return Served(sent, False)
 
 
@@ -185,9 +191,9 @@ def _keep_up(turn: Turn, owner: int, log_id: int, ring: tuple[int, ...]) -> None
     turn.effects.append(Overtaken(reader.session, reader.id, topic.name, log.partition, lane, first, target - 1))
 
 
-def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta, ...] | None:
-    """Metadata that covers the next fresh offset: the log's tail, or what was loaded for this cursor."""
-    for batches in (turn.tails[log].batches, progress.window):
+def _known_batches(turn: Turn, log: int, progress: Progress, *, by_key: bool) -> tuple[BatchMeta, ...] | None:
+    """Metadata that covers the next fresh offset: the log's tail, which knows no keys, or what this cursor loaded."""
+    for batches in (progress.window,) if by_key else (turn.tails[log].batches, progress.window):
         if batches and batches[0].base <= progress.next <= batches[-1].last:
             return batches
     return None
@@ -196,7 +202,8 @@ def _known_batches(turn: Turn, log: int, progress: Progress) -> tuple[BatchMeta,
 def _ask_for_batches(turn: Turn, owner: int, log: int, progress: Progress) -> None:
     if not progress.reading:
         turn.progress[owner, log] = replace(progress, reading=True, asked=progress.next, window=())
-        turn.effects.append(Read(owner, log, progress.next, READ_BYTES))
+        by_key = keys.are_ordered(turn, owner)
+        turn.effects.append(Read(owner, log, progress.next, keys.READ_BYTES if by_key else READ_BYTES, by_key))
 
 
 def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: tuple[BatchMeta, ...]) -> Chunk | None:
@@ -262,8 +269,9 @@ def _recovered_chunk(
             return None
         length = kernels.retry_length(last - first + 1, failures, attempts_max)
         retries = [
-            Retry(turn.mono_ms, left, min(last, left + length - 1), "", batch.expires_at_ms)
+            Retry(turn.mono_ms, left, right, "", batch.expires_at_ms, keys.between((batch,), left, right))
             for left in range(first, last + 1, length)
+            for right in [min(last, left + length - 1)]
         ]
         leases.add_retries(turn, owner, log, retries)
         return None
@@ -295,6 +303,34 @@ def _deal(
     turn.served_last[owner] = eligible[(dealt - 1) % len(eligible)].member
     turn.progress[owner, log] = replace(turn.progress[owner, log], next=first)
     return dealt
+
+
+def _deal_by_key(
+    turn: Turn,
+    owner: int,
+    log: int,
+    chunk: Chunk,
+    batches: tuple[BatchMeta, ...],
+    eligible: list[Subscription],
+    most: int,
+) -> int:
+    """Send the next run of messages whose keys may go to one member (I-KEY); 0 when that member has no credit."""
+    first, last, expires_at_ms, need_ack = chunk
+    pins = keys.pins(turn, owner, log)
+    holder = pins.get(keys.at(batches, first))
+    member = next((each for each in eligible if holder in (None, each.member)), None)
+    if member is None:
+        return 0
+    available = min(most, last - first + 1)
+    fair = min(kernels.share(available, len(eligible), 0), member.credit_max - member.in_flight)
+    end = first
+    while end - first + 1 < fair and pins.get(keys.at(batches, end + 1), member.member) == member.member:
+        end += 1
+    leased, held = need_ack and not member.auto_ack, keys.between(batches, first, end)
+    leases.deliver(turn, member, log, first, end, 1, expires_at_ms, leased=leased, keys=held)
+    turn.served_last[owner] = member.member
+    turn.progress[owner, log] = replace(turn.progress[owner, log], next=end + 1)
+    return end - first + 1
 
 
 def _to_batch_end(batches: tuple[BatchMeta, ...], first: int, count: int) -> int:

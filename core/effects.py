@@ -129,6 +129,8 @@ class Read(Effect, frozen=True):
     log: int
     from_offset: int
     bytes_max: int
+    keys: bool = False
+    """With the hashes of their keys."""
 
 
 class Copy(Effect, frozen=True):

@@ -29,6 +29,7 @@ from dovetail.core.inputs import (
     Subscribe,
     Unsubscribe,
 )
+from dovetail.core.keys import KEY_ORDERED
 from dovetail.core.names import BadName
 from dovetail.core.records import (
     GroupConfigured,
@@ -43,7 +44,7 @@ from dovetail.core.turn import Turn
 
 SHARED = "shared"
 ROUND_ROBIN = "round-robin"
-SHARED_STRATEGIES = (ROUND_ROBIN, LEAST_LOADED)
+SHARED_STRATEGIES = (ROUND_ROBIN, LEAST_LOADED, KEY_ORDERED)
 
 
 def mode_of(strategy: str) -> str:

@@ -36,6 +36,7 @@ def check_state(state: State, mono_ms: int | None = None) -> None:
     _check_queues(state)
     _check_tenures(state)
     _check_fence(state)
+    _check_keys(state)
     if mono_ms is not None:
         _check_retry_timers(state, mono_ms)
         _check_nothing_idles(state, mono_ms)
@@ -304,7 +305,8 @@ def _check_nothing_idles(state: State, mono_ms: int) -> None:
         if not ring or not _has_work(state, owner, log, progress, mono_ms):
             continue
         free = [live.subscriptions[number] for number in ring if _has_credit(live.subscriptions[number])]
-        check(not free and progress.waiting, "I-IDLE", owner, log, progress, free)
+        keeps_keys = owner > 0 and state.durable.groups[owner].strategy == "key-ordered"
+        check((keeps_keys or not free) and progress.waiting, "I-IDLE", owner, log, progress, free)
 
 
 def _ring(state: State, owner: int, log: int) -> tuple[int, ...]:
@@ -361,3 +363,11 @@ def _check_fence(state: State) -> None:
             tenure = state.live.tenures[lease.owner][log.id - log.lane]
             check(tenure.member == lease.member, "I-FENCE", lease, tenure)
             check(tenure.since <= lease.generation <= group.generation, "I-FENCE", lease, tenure)
+
+
+def _check_keys(state: State) -> None:
+    """In a key-ordered group no key is at two members."""
+    at: dict[tuple[int, int, int], str] = {}
+    for _, lease in ordered(state.live.leases):
+        for key in lease.keys:
+            check(at.setdefault((lease.owner, lease.log, key), lease.member) == lease.member, "I-KEY", lease)

@@ -22,7 +22,16 @@ from dovetail.core.turn import Turn
 
 
 def deliver(
-    turn: Turn, to: Subscription, log_id: int, first: int, last: int, attempt: int, expires_at_ms: int, *, leased: bool
+    turn: Turn,
+    to: Subscription,
+    log_id: int,
+    first: int,
+    last: int,
+    attempt: int,
+    expires_at_ms: int,
+    *,
+    leased: bool,
+    keys: tuple[int, ...] = (),
 ) -> None:
     """Send `first..last` to a subscription, under a new lease or settled as it is sent."""
     count = last - first + 1
@@ -46,6 +55,7 @@ def deliver(
             deadline_ms,
             expires_at_ms,
             turn.durable.groups[to.owner].generation if to.owner > 0 else 0,
+            keys,
         )
         turn.set_timer(deadline_ms, (timers.LEASE, lease_id, 0))
         held = to.leases.set(lease_id, None)
@@ -145,7 +155,7 @@ def give_back(turn: Turn, lease_id: int) -> None:
     """End a lease without blame: what is left of it waits for anybody, at the same attempt."""
     lease = turn.leases[lease_id]
     _end(turn, lease)
-    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms) for first, last in lease.ranges]
+    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms, lease.keys) for first, last in lease.ranges]
     add_retries(turn, lease.owner, lease.log, retries)
 
 
@@ -189,7 +199,7 @@ def _try_again(turn: Turn, lease: Lease, first: int, last: int, delay_ms: int, a
         salt = (lease.log << 40) + (start << 8) + lease.attempt
         wait_ms = delay_ms or kernels.backoff_ms(lease.attempt, salt)
         end = min(last, start + length - 1)
-        retries.append(Retry(turn.mono_ms + wait_ms, start, end, lease.member, lease.expires_at_ms))
+        retries.append(Retry(turn.mono_ms + wait_ms, start, end, lease.member, lease.expires_at_ms, lease.keys))
     add_retries(turn, lease.owner, lease.log, retries)
 
 

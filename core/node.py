@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dovetail.core import batch, inputs, journal_format
+from dovetail.core import batch, inputs, journal_format, keys
 from dovetail.core.codes import Acks
 from dovetail.core.committer import Commit, Committer
 from dovetail.core.connection import Connection, Single, Terms
@@ -217,6 +219,9 @@ class Node:
         self._open: dict[str, _Joined] = {}
         self._heard: dict[int, None] = {}
         self._stalled_ms: dict[int, int] = {}
+        """Since when a connection is in the middle of a frame."""
+        self._unread_ms: dict[int, int] = {}
+        """Since when a connection's socket has taken nothing although much waits for it."""
         self._touched: dict[int, None] = {}
         self._pumping: dict[int, None] = {}
         self._payloads: dict[int, bytes] = {}
@@ -275,6 +280,7 @@ class Node:
         if self._peers.pop(session, None) is not None:
             self._arrive(inputs.SessionClosed(session))
             self._stalled_ms.pop(session, None)
+            self._unread_ms.pop(session, None)
 
     def wrote(self, session: int, buffered_bytes: int) -> None:
         """The socket has taken what it was given but for `buffered_bytes`."""
@@ -286,7 +292,10 @@ class Node:
             text = f"{buffered_bytes} bytes wait to be read by this client: it is too slow, or does not read at all"
             peer.line.end(ErrorCode.TOO_SLOW, text)
             self._touched[session] = None
-        elif buffered_bytes < self.options.send_window_bytes:
+        elif buffered_bytes >= self.options.send_window_bytes:
+            self._unread_ms.setdefault(session, self._now.mono_ms)
+        else:
+            self._unread_ms.pop(session, None)
             for subscription, count in peer.unsent:
                 self._arrivals.append(inputs.Sent(subscription, count))
             peer.unsent.clear()
@@ -344,7 +353,8 @@ class Node:
 
     def wake_ms(self) -> int | None:
         """When `tick` and `next_commit` are due at the latest, by the monotonic clock."""
-        stalled = min(self._stalled_ms.values()) + self.options.stall_ms if self._stalled_ms else None
+        waiting = [*self._stalled_ms.values(), *self._unread_ms.values()]
+        stalled = min(waiting) + self.options.stall_ms if waiting else None
         behind = self._behind_due_ms() if self._behind and self._then is None else None
         times = (wake_ms(self.state, self._now), self.committer.wake_ms, stalled, behind)
         return min((each for each in times if each is not None), default=None)
@@ -481,11 +491,19 @@ class Node:
                 peer.heard_ms = now.mono_ms
                 self._arrivals.append(inputs.Seen(session))
         self._heard.clear()
-        for session, since_ms in list(self._stalled_ms.items()):
+        stall_ms = self.options.stall_ms
+        self._end_overdue(
+            now, self._stalled_ms, ErrorCode.LENGTH, f"a frame was begun and not finished for {stall_ms} ms"
+        )
+        self._end_overdue(
+            now, self._unread_ms, ErrorCode.TOO_SLOW, f"nothing of what was sent was read for {stall_ms} ms"
+        )
+
+    def _end_overdue(self, now: Now, since: dict[int, int], code: ErrorCode, text: str) -> None:
+        for session, since_ms in list(since.items()):
             if now.mono_ms - since_ms >= self.options.stall_ms:
-                del self._stalled_ms[session]
-                text = f"a frame was begun and not finished for {self.options.stall_ms} ms"
-                self._peers[session].line.end(ErrorCode.LENGTH, text)
+                del since[session]
+                self._peers[session].line.end(code, text)
                 self._touched[session] = None
 
     def _step(self, now: Now, arrived: tuple[AnyInput, ...]) -> None:
@@ -597,7 +615,17 @@ class Node:
 
     def _loaded(self, effect: Read, entries: tuple[Entry, ...]) -> None:
         metas = tuple([_meta(entry.record) for entry in entries])
+        if effect.keys:
+            metas = tuple([replace(meta, keys=self._keys(each)) for meta, each in zip(metas, entries, strict=True)])
         self._arrivals.append(inputs.Loaded(effect.owner, effect.log, metas))
+
+    def _keys(self, entry: Entry) -> tuple[int, ...]:
+        """A hash of the key at each offset of a batch."""
+        hashes = [keys.NO_KEY] * (entry.last - entry.base + 1)
+        for record in batch.parse(entry.batch, codecs=self.terms.codecs):
+            if record.key is not None:
+                hashes[record.offset - entry.base] = crc32(record.key) & keys.HASH_MAX
+        return tuple(hashes)
 
     def _copied(self, effect: Copy, entries: tuple[Entry, ...]) -> None:
         extra = tuple([(key, value.encode()) for key, value in effect.headers])

@@ -89,7 +89,7 @@ def release(turn: Turn, request: Release) -> None:
         return
     if request.first <= request.last and intervals.contains(lease.ranges, request.first, request.last):
         leases.shrink(turn, lease, request.first, request.last)
-        again = Retry(turn.mono_ms, request.first, request.last, "", lease.expires_at_ms)
+        again = Retry(turn.mono_ms, request.first, request.last, "", lease.expires_at_ms, lease.keys)
         leases.add_retries(turn, lease.owner, lease.log, [again])
 
 

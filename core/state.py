@@ -145,6 +145,8 @@ class BatchMeta(Struct, frozen=True, gc=False):
     expires_at_ms: int
     flags: int
     deliver_at_ms: int = 0
+    keys: tuple[int, ...] = ()
+    """If they were asked for: a hash of the key at each offset, `NO_KEY` where there is none."""
 
 
 class Tail(Struct, frozen=True, gc=False):
@@ -198,6 +200,8 @@ class Lease(Struct, frozen=True, gc=False):
     deadline_ms: int
     expires_at_ms: int
     generation: int = 0
+    keys: tuple[int, ...] = ()
+    """In a key-ordered group: the hashes of the keys in it, which stay with its member until it ends."""
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -241,6 +245,8 @@ class Retry(Struct, frozen=True, gc=False):
     last: int
     avoid: str
     expires_at_ms: int
+    keys: tuple[int, ...] = ()
+    """In a key-ordered group: the hashes of its keys, or more."""
 
 
 class Progress(Struct, frozen=True, gc=False):

@@ -116,6 +116,20 @@ async def restart(broker: Broker) -> None:
     await broker.start()
 
 
+async def test_a_key_ordered_group_keeps_each_key_at_one_member(tmp_path: Path) -> None:
+    async with two_clients(tmp_path, 1) as (_, one, two):
+        first, second = reader(one, "key-ordered"), reader(two, "key-ordered")
+        await first.ready()
+        await second.ready()
+        for number in range(40):
+            await one.publish("news", b"x", key=b"%d" % (number % 4))
+        got = [await mine.take(40, timeout="10s") for mine in (first, second)]
+        held = [{message.key for message in messages} for messages in got]
+        assert held[0]
+        assert held[1]
+        assert not held[0] & held[1]
+
+
 async def test_what_is_a_group_s_needs_a_group(tmp_path: Path) -> None:
     async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
         with pytest.raises(ValueError, match="name the group"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from dovetail.core import effects as out
 from dovetail.core import inputs as ask
 from dovetail.core.awaken import awaken
@@ -66,7 +68,8 @@ class Crew:
                 return ask.Sent(effect.subscription, sum(last - first + 1 for first, last in effect.ranges))
             case out.Read():
                 known = [meta for meta in self.batches[effect.log] if meta.last >= effect.from_offset]
-                return ask.Loaded(effect.owner, effect.log, tuple(known))
+                shown = known if effect.keys else [replace(meta, keys=()) for meta in known]
+                return ask.Loaded(effect.owner, effect.log, tuple(shown))
         return None
 
     def request(self) -> int:
@@ -119,6 +122,13 @@ class Crew:
     def vanish(self, name: str) -> None:
         """The member's socket closes."""
         self.step(ask.SessionClosed(self.sessions.pop(name)))
+
+    def publish_keys(self, *keys: int) -> list[out.AnyEffect]:
+        """A batch whose messages have these keys' hashes, to partition 0."""
+        base = self.state.durable.logs[self.log(0)].end
+        self.batches.setdefault(self.log(0), []).append(BatchMeta(base, base + len(keys) - 1, 100, 0, 0, keys=keys))
+        asked = (ask.Ask(OPERATOR, self.request(), 0, len(keys)),)
+        return self.step(ask.Publish("news", 0, self.requests, len(keys), 100, asked))
 
     def publish(self, partition: int, count: int = 1, topic: str = "news") -> list[out.AnyEffect]:
         self.requests += 1
