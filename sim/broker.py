@@ -24,7 +24,7 @@ from dovetail.core.node import Node, NodeOptions
 from dovetail.core.records import AnyRecord, TopicConfig
 from dovetail.core.state import Settings
 from dovetail.runtime.storage.codecs import CODECS
-from dovetail.runtime.storage.disk import DiskError, Free, List, Lock, Op, Read, Sync, SyncDir, Task, Unlock
+from dovetail.runtime.storage.disk import DiskError, Free, List, Lock, Op, Read, Sync, SyncAll, SyncDir, Task, Unlock
 from dovetail.runtime.storage.findings import Corrupted, Unusable
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.layout import StoreOptions
@@ -274,7 +274,7 @@ class Broker:
         return None
 
     def _latency_us(self, op: Op) -> int:
-        if isinstance(op, Sync | SyncDir):
+        if isinstance(op, Sync | SyncAll | SyncDir):
             return self.disk_factor * (SYNC_US + self._random.randrange(SYNC_US))
         if isinstance(op, Read | List | Lock | Unlock | Free):
             return (self.disk_factor - 1) * READ_US

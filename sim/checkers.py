@@ -29,9 +29,12 @@ class Violated(Exception):
     """A promise was broken."""
 
     def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
+        super().__init__(invariant, text)
         self.invariant = invariant
         self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
 
 
 class _Hold:
@@ -189,6 +192,7 @@ class Books:
         """Connections that are over but for the broker's last words."""
         self._holds: dict[tuple[int, int], _Hold] = {}
         """Leases by connection and number."""
+        self._now_us = 0
         self._life = 1
         self._life_began_us = 0
         self._durable_us = -1
@@ -251,6 +255,7 @@ class Books:
 
     def sent(self, number: int, data: bytes, now_us: int, due_us: int) -> None:
         """Bytes left the broker for a client."""
+        self._now_us = now_us
         line = self._lines.get(number) or self._closing.pop(number, None)
         if line is None:
             return
@@ -761,7 +766,7 @@ class Books:
         message = reader.at(offset)
         message.dead += 1
         hold = message.hold
-        failures = message.failures + (hold is not None and not message.over)
+        failures = message.failures + (hold is not None and (not message.over or hold.is_due(self._now_us)))
         cause = message.rejected or failures >= self._attempts_max or message.excused or reader.sought_us >= 0
         self._judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0

@@ -35,6 +35,23 @@ REQUIRED = (
     "settle waits to be durable",
 )
 """What a campaign of the default swarm must have seen at least once."""
+PROMISES = (
+    "I-ATTEMPTS",
+    "I-CONTENT",
+    "I-CREDIT",
+    "I-DEAD",
+    "I-DELIVERY",
+    "I-DENSE",
+    "I-FENCE",
+    "I-INVENTED",
+    "I-LEASE",
+    "I-LOST",
+    "I-ORDER",
+    "I-SESSION",
+    "I-SETTLED",
+    "I-TTL",
+)
+"""What the books judge: a promise that no run put to the test is not kept, only unbroken."""
 
 
 def of_step(

@@ -85,7 +85,9 @@ def run(setup: plan.Plan, keep: Callable[[Row], None] | None = None, check_every
     except Bug as bug:
         verdict, invariant, text = Verdict.CRASH, str(bug).partition(":")[0], str(bug)
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        # SimPy raises a copy of what ended a process: the original is its cause.
+        cause = error.__cause__ or error
+        last = traceback.extract_tb(cause.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({last.filename.rpartition('/')[2]}:{last.lineno})"
         verdict, invariant = Verdict.CRASH, type(error).__name__
     if not verdict.is_fine:

@@ -94,7 +94,8 @@ def _traffic(random: Random) -> list[AnyEvent]:
     for who in ("p0", "p1"):
         at_ms = random.randint(0, 50)
         while at_ms < CHAOS_MS - 500:
-            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=random.randint(1, 8)))
+            size = random.choice((40, 40, 700))
+            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=random.randint(1, 8), size=size))
             at_ms += random.randint(5, 60)
     return events
 
@@ -247,6 +248,10 @@ def _crash_during_recovery(random: Random) -> list[AnyEvent]:
     return events
 
 
+def _torn_writes(random: Random) -> list[AnyEvent]:
+    return [Crash(at_ms=at, down_ms=1, after_ops=random.randint(1, 12)) for at in _moments(random, 12)]
+
+
 def _slow_disk(random: Random) -> list[AnyEvent]:
     return [SlowDisk(at_ms=at, for_ms=800, factor=300) for at in _moments(random, 3)]
 
@@ -295,6 +300,7 @@ SCENARIOS: dict[str, Scenario] = {
     "producer-partition": Scenario("a producer is cut off, in one direction", _producer_partition),
     "consumer-partition": Scenario("consumers are cut off while producers go on", _consumer_partition),
     "flapping": Scenario("the network comes and goes many times a second", _flapping),
+    "torn-writes": Scenario("power fails while commits are written, again and again", _torn_writes),
     "slow-disk": Scenario("syncs take a tenth of a second", _slow_disk),
     "long-pause": Scenario("the broker stands still past all deadlines", _long_pause),
     "damaged-journal": Scenario("synced bytes of the journal change", _damaged("journal"), expect="any"),

@@ -1,0 +1,344 @@
+"""`dovetail sim`: run, replay and shrink simulated runs; campaigns; mutants; marks.
+
+Exit codes: 0 fine, 1 wrong usage, 3 the broker crashed, 4 a promise was broken, 5 it got stuck, 6 not deterministic.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+import typer
+
+from dovetail.cli.output import Form, Json, fail, print_json, print_rows
+
+if TYPE_CHECKING:
+    from dovetail.sim.campaign import Summary
+    from dovetail.sim.mutants.hunt import Caught
+    from dovetail.sim.plan import Plan
+    from dovetail.sim.run import Result
+
+app = typer.Typer(
+    no_args_is_help=True, help="Simulate the broker: crashes, partitions, bad disks, and proof that it would notice."
+)
+T = TypeVar("T")
+
+Seed = Annotated[int, typer.Option("--seed", "-s", help="Decides everything; 0 takes a fresh one and prints it.")]
+ScenarioName = Annotated[
+    str, typer.Option("--scenario", help="A scenario by name (`sim scenarios`), or a YAML, JSON or Python file.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 means one per core.")]
+Page = Annotated[str, typer.Option("--page", help="Write the replay page (HTML) here.")]
+TraceFile = Annotated[str, typer.Option("--trace", help="Write the trace (Parquet) here.")]
+
+
+@app.command("run")
+def run_command(
+    seed: Seed = 0,
+    scenario: ScenarioName = "swarm",
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.", min=1)] = 1,
+    page: Page = "",
+    trace: TraceFile = "",
+    json: Json = False,
+) -> None:
+    """Run one seed, or a few, and say what came of it."""
+    seed = seed or secrets.randbits(31)
+    worst = 0
+    for number in _shown(range(seed, seed + seeds), seeds, "seeds", quiet=seeds == 1):
+        setup = _plan(scenario, number)
+        result = _run_with_files(setup, page, trace)
+        worst = max(worst, result.verdict.exit_code)
+        if json:
+            print_json(result)
+        else:
+            _print_result(scenario, result)
+    raise typer.Exit(worst)
+
+
+@app.command()
+def scenarios(json: Json = False) -> None:
+    """List the scenarios that have names."""
+    from dovetail.sim.scenarios import SCENARIOS
+
+    rows = [{"name": name, "story": scenario.story} for name, scenario in SCENARIOS.items()]
+    print_rows(rows, ("name", "story"), Form.TABLE, json, "there are none")
+
+
+@app.command()
+def campaign(
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 100,
+    seed: Seed = 0,
+    scenario: Annotated[
+        str, typer.Option("--scenario", help="`swarm`, a scenario's name, or `all` of them.")
+    ] = "swarm",
+    jobs: Jobs = 0,
+    json: Json = False,
+) -> None:
+    """Run many seeds over all cores, and say what they covered."""
+    from dovetail.sim.campaign import campaign as run_all
+    from dovetail.sim.campaign import summary
+    from dovetail.sim.scenarios import SCENARIOS
+
+    seed = seed or secrets.randbits(31)
+    names = list(SCENARIOS) if scenario == "all" else [scenario]
+    if names != ["swarm"] and any(name not in SCENARIOS for name in names):
+        _unknown(scenario)
+    orders = [(name, number) for number in range(seed, seed + seeds) for name in names]
+    began = time.monotonic()
+    found = summary(_shown(run_all(orders, jobs), len(orders), "runs"))
+    if json:
+        print_json(found)
+    else:
+        _print_summary(found, seed, time.monotonic() - began)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def replay(
+    what: Annotated[str, typer.Argument(help="A seed, a scenario's file, or the directory of `serve --record`.")],
+    scenario: ScenarioName = "swarm",
+    page: Page = "replay.html",
+    step: Annotated[bool, typer.Option("--step", help="Go through the events one by one.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a seed, a plan or a real broker's recording again, and write it down as a page."""
+    if os.path.isdir(what):
+        return _replay_recording(what, page, json)
+    setup = _plan(scenario, int(what)) if what.isdecimal() else _plan(what, 0)
+    if step:
+        return _step_through(setup)
+    result = _run_with_files(setup, page, "")
+    again = _run_with_files(setup, "", "")
+    if again.hash != result.hash:
+        fail_with(6, f"two runs of the same seed gave {result.hash} and {again.hash}: something is not deterministic")
+    if json:
+        print_json(result)
+    else:
+        _print_result(scenario, result)
+        typer.echo(f"the run as a page: {page}")
+    raise typer.Exit(result.verdict.exit_code)
+
+
+@app.command()
+def shrink(
+    seed: Seed = 0,
+    scenario: ScenarioName = "swarm",
+    out: Annotated[str, typer.Option("--out", help="Write the test here.")] = "",
+    budget: Annotated[float, typer.Option(help="Seconds to spend.")] = 110.0,
+    page: Page = "",
+) -> None:
+    """Find the smallest schedule that still fails, and write it as a test."""
+    from dovetail.sim.shrink import as_test
+    from dovetail.sim.shrink import shrink as make_smaller
+
+    setup = _plan(scenario, seed)
+    found = make_smaller(setup, budget, _progress())
+    if found is None:
+        typer.echo(f"seed {seed} does not fail: there is nothing to shrink")
+        return
+    if page:
+        _run_with_files(found.plan, page, "")
+    text = as_test(found.plan, found.result)
+    typer.echo(f"{len(setup.events)} events became {len(found.plan.events)} in {found.runs} runs", err=True)
+    if out:
+        with open(out, "w", encoding="utf-8") as file:
+            file.write(text)
+        typer.echo(f"the test is in {out}", err=True)
+    else:
+        typer.echo(text)
+    raise typer.Exit(found.result.verdict.exit_code)
+
+
+@app.command()
+def mutants(
+    only: Annotated[str, typer.Argument(help="Only mutants whose name holds this text.")] = "",
+    mechanical: Annotated[int, typer.Option(help="Mechanical ones instead: how many of them, -1 for all.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Rounds of plans for each.", min=1)] = 20,
+    jobs: Jobs = 0,
+    json: Json = False,
+) -> None:
+    """Plant mistakes, and show what notices each of them."""
+    from multiprocessing.pool import ThreadPool
+
+    from dovetail.sim.mutants import mechanical as by_rule
+    from dovetail.sim.mutants.hunt import hunt
+    from dovetail.sim.mutants.zoo import ZOO
+
+    chosen = list(ZOO) if not mechanical else by_rule.all_mutants() if mechanical < 0 else by_rule.sample(mechanical)
+    chosen = [mutant for mutant in chosen if only in mutant.name]
+    if not chosen:
+        fail_with(1, f"no mutant's name holds {only!r}")
+    with ThreadPool(jobs or os.cpu_count() or 1) as pool:
+        work = pool.imap(lambda mutant: hunt(mutant, seeds), chosen)
+        found = list(_shown(work, len(chosen), "mutants"))
+    _print_mutants(found, json)
+    raise typer.Exit(4 if not mechanical and any(not each.by for each in found) else 0)
+
+
+@app.command()
+def marks(
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="The first of them.")] = 1,
+    jobs: Jobs = 0,
+    json: Json = False,
+) -> None:
+    """Show which rare paths a campaign reached, and which it did not."""
+    from dovetail.sim.campaign import campaign as run_all
+    from dovetail.sim.campaign import summary
+
+    orders = [("swarm", number) for number in range(seed, seed + seeds)]
+    found = summary(_shown(run_all(orders, jobs), seeds, "runs"))
+    rows = [{"mark": name, "times": count} for name, count in found.marks.items()]
+    rows += [{"mark": name, "times": 0} for name in found.unmarked]
+    print_rows(rows, ("mark", "times"), Form.TABLE, json, "no marks")
+    raise typer.Exit(4 if found.unmarked else 0)
+
+
+def fail_with(code: int, text: str) -> None:
+    """End with one line and one of the simulator's exit codes."""
+    typer.echo(f"dovetail: {text}", err=True)
+    raise typer.Exit(code)
+
+
+def _unknown(name: str) -> None:
+    fail_with(
+        1, f"there is no scenario {name!r}: `dovetail sim scenarios` lists them; a file ends in .yaml, .json or .py"
+    )
+
+
+def _plan(scenario: str, seed: int) -> Plan:
+    try:
+        from dovetail.sim.scenarios import SCENARIOS, BadScenario, load, plan_of
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is missing: install the simulator with `pip install 'dovetail[sim]'`")
+    if scenario.endswith((".yaml", ".yml", ".json", ".py")):
+        try:
+            return load(scenario, seed)
+        except BadScenario as error:
+            fail(str(error))
+    if scenario != "swarm" and scenario not in SCENARIOS:
+        _unknown(scenario)
+    return plan_of(scenario, seed)
+
+
+def _run_with_files(setup: Plan, page: str, trace: str) -> Result:
+    from dovetail.sim.replay_page import write_page
+    from dovetail.sim.run import run
+    from dovetail.sim.trace import ParquetTrace, Row
+
+    rows: list[Row] = []
+    if trace:
+        with ParquetTrace(trace, setup.name, setup.seed) as file:
+            result = run(setup, file.keep)
+    if page or not trace:
+        result = run(setup, rows.append if page else None)
+    if page:
+        write_page(page, rows, f"{setup.name}, seed {setup.seed}", msgspec.to_builtins(result))
+    return result
+
+
+def _replay_recording(directory: str, page: str, json: bool) -> None:
+    from dovetail.core.recording import NotARecording
+    from dovetail.sim import recorded
+    from dovetail.sim.replay_page import write_page
+
+    differs = False
+    try:
+        for path in recorded.files(directory):
+            found = recorded.replay(path)
+            differs = differs or bool(found.differs)
+            if json:
+                print_json(found)
+            else:
+                said = found.differs or "all as recorded"
+                typer.echo(f"{path}: {found.steps} steps, {found.inputs} inputs, {found.span_ms / 1000:.1f} s: {said}")
+        rows = [row for path in recorded.files(directory) for row in recorded.rows(path)]
+    except NotARecording as error:
+        fail(f"{directory}: {error}")
+    write_page(page, rows, f"recording {directory}", {"steps": len(rows)})
+    typer.echo(f"the run as a page: {page}", err=True)
+    raise typer.Exit(6 if differs else 0)
+
+
+def _step_through(setup: Plan) -> None:
+    from dovetail.sim.run import run
+    from dovetail.sim.trace import Row
+
+    def show(row: Row) -> None:
+        place = f" {row.topic}:{row.partition}:{row.first}-{row.last}" if row.topic else ""
+        typer.echo(
+            f"{row.time_us / 1000:12.3f} ms  {row.actor:10} {row.kind}{place} {row.group} {row.fault} {row.detail}"
+        )
+        input()
+
+    result = run(setup, show)
+    raise typer.Exit(result.verdict.exit_code)
+
+
+def _shown(work: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:
+    """The results, with a bar on a terminal while they come."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(work, what, total, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
+def _progress() -> Callable[[int, int], None]:
+    def show(runs: int, events: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{runs} runs, {events} events left ")
+
+    return show
+
+
+def _print_result(scenario: str, result: Result) -> None:
+    word = "ok" if result.verdict.is_fine else str(result.verdict).upper()
+    typer.echo(
+        f"{scenario} seed {result.seed}: {word}  {result.confirmed} confirmed, {result.delivered} delivered "
+        f"({result.redelivered} again), {result.faults} faults, {result.time_ms / 1000:.1f} s simulated, "
+        f"{result.rows} events, hash {result.hash}"
+    )
+    if not result.verdict.is_fine:
+        typer.echo(f"  {result.invariant}: {result.text}")
+        typer.echo(f"  again: dovetail sim replay {result.seed} --scenario {scenario}")
+        typer.echo(f"  smaller: dovetail sim shrink --seed {result.seed} --scenario {scenario}")
+
+
+def _print_summary(found: Summary, seed: int, seconds: float) -> None:
+    typer.echo(f"{found.runs} runs from seed {seed} in {seconds:.0f} s, {found.simulated_ms / 1000:.0f} s simulated")
+    typer.echo(
+        f"  {found.confirmed} confirmed, {found.delivered} delivered ({found.redelivered} again), {found.faults} faults"
+    )
+    for failure in found.failures:
+        typer.echo(f"  {failure.name} seed {failure.seed}: {failure.verdict} {failure.invariant}: {failure.text}")
+    if found.unmarked:
+        typer.echo(f"  never reached: {', '.join(found.unmarked)}")
+    if found.unevaluated:
+        typer.echo(f"  never put to the test: {', '.join(found.unevaluated)}")
+    if not found.failures:
+        typer.echo("  no promise was broken")
+
+
+def _print_mutants(found: list[Caught], json: bool) -> None:
+    rows = [
+        {
+            "mutant": each.mutant.name,
+            "caught_by": each.by or "nobody",
+            "verdict": each.verdict,
+            "where": each.where,
+            "runs": each.runs,
+            "seconds": round(each.seconds, 1),
+            "story": each.mutant.story,
+        }
+        for each in found
+    ]
+    print_rows(rows, ("mutant", "caught_by", "verdict", "where", "runs", "seconds"), Form.TABLE, json, "no mutants")
+    caught = sum(bool(each.by) for each in found)
+    if not json:
+        typer.echo(f"{caught} of {len(found)} caught ({100 * caught // max(1, len(found))}%)")

@@ -1,0 +1,101 @@
+"""Many seeds over all cores, and what they say together.
+
+Promises  results come in the order of seeds whatever order they ran in; a seed that fails is run once more, and one
+          that then gives another hash is nondeterminism, which is worse than any bug it found.
+Never     shares anything between two runs but the code.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dovetail.sim import marks
+from dovetail.sim.run import Result, Verdict, run
+from dovetail.sim.scenarios import plan_of
+
+
+def run_seed(order: tuple[str, int]) -> Result:
+    """One run of a campaign, run again if it fails."""
+    name, seed = order
+    result = run(plan_of(name, seed))
+    if not result.verdict.is_fine:
+        again = run(plan_of(name, seed))
+        if again.hash != result.hash:
+            text = f"two runs gave {result.hash} and {again.hash}"
+            return replace(result, verdict=Verdict.NONDETERMINISM, invariant="I-SAME", text=text)
+    return result
+
+
+def campaign(orders: Iterable[tuple[str, int]], jobs: int = 0) -> Iterator[Result]:
+    """Run plans by name and seed; results in their order."""
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
+        yield from map(run_seed, orders)
+        return
+    # Spawned, not forked: each process starts as a user's would.
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=100) as pool:
+        for data in pool.imap(_run_packed, orders):
+            yield msgspec.msgpack.decode(data, type=Result)
+
+
+def _run_packed(order: tuple[str, int]) -> bytes:
+    return msgspec.msgpack.encode(run_seed(order))
+
+
+class Summary(Struct, frozen=True):
+    """What a campaign found."""
+
+    runs: int
+    failures: tuple[Result, ...]
+    delivered: int
+    redelivered: int
+    confirmed: int
+    faults: int
+    steps: int
+    simulated_ms: int
+    marks: dict[str, int]
+    evaluated: dict[str, int]
+    unmarked: tuple[str, ...]
+    """Rare paths that no run took: these were not tested."""
+    unevaluated: tuple[str, ...]
+    """Promises that no run put to the test."""
+
+    @property
+    def exit_code(self) -> int:
+        """The worst that happened."""
+        return max((failure.verdict.exit_code for failure in self.failures), default=0)
+
+
+def summary(results: Iterable[Result]) -> Summary:
+    """Add up a campaign."""
+    found = list(results)
+    seen = _total(result.marks for result in found)
+    evaluated = _total(result.evaluated for result in found)
+    return Summary(
+        len(found),
+        tuple(result for result in found if not result.verdict.is_fine),
+        sum(result.delivered for result in found),
+        sum(result.redelivered for result in found),
+        sum(result.confirmed for result in found),
+        sum(result.faults for result in found),
+        sum(result.steps for result in found),
+        sum(result.time_ms for result in found),
+        seen,
+        evaluated,
+        tuple(name for name in marks.REQUIRED if name not in seen),
+        tuple(name for name in marks.PROMISES if name not in evaluated),
+    )
+
+
+def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items()))

@@ -1,0 +1,1 @@
+"""Mistakes planted from outside, to see whether the simulator notices."""

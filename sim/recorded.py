@@ -1,0 +1,81 @@
+"""A real broker's recording, run through `step` again.
+
+Promises  says whether every step gave the same records and effects as it did then, and if not, which was the first.
+Never     needs payloads: a recording has none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from dovetail.core import recording
+from dovetail.core.awaken import awaken
+from dovetail.core.ids import Now
+from dovetail.core.step import step
+from dovetail.runtime.storage import checkpoint
+from dovetail.sim.trace import Row
+
+
+class Replayed(Struct, frozen=True):
+    """What came of one file of a recording."""
+
+    path: str
+    steps: int
+    inputs: int
+    span_ms: int
+    differs: str = ""
+
+
+def files(directory: str) -> list[str]:
+    """The recordings in a directory, oldest first."""
+    return sorted(os.path.join(directory, name) for name in os.listdir(directory))
+
+
+def replay(path: str) -> Replayed:
+    """Run one file again."""
+    with open(path, "rb") as file:
+        began, steps = recording.read(file.read())
+    state = awaken(checkpoint.decode(began.checkpoint), began.settings)
+    count = inputs = first_ms = last_ms = 0
+    for _, stepped, differs in recording.live_again(state, steps):
+        first_ms = first_ms or stepped.mono_ms
+        last_ms = stepped.mono_ms
+        count += 1
+        inputs += len(stepped.inputs)
+        if differs is not None:
+            said = f"step {differs.number} gives {len(differs.records)} records and {len(differs.effects)} effects"
+            return Replayed(path, count, inputs, last_ms - first_ms, f"{said} that are not those of the recording")
+    return Replayed(path, count, inputs, last_ms - first_ms)
+
+
+def rows(path: str) -> Iterator[Row]:
+    """A recording as rows of a trace, for the replay page: one per input, record and delivery."""
+    with open(path, "rb") as file:
+        began, steps = recording.read(file.read())
+    state = awaken(checkpoint.decode(began.checkpoint), began.settings)
+    number = 0
+    first_ms = -1
+    for stepped in steps:
+        first_ms = stepped.mono_ms if first_ms < 0 else first_ms
+        time_us = (stepped.mono_ms - first_ms) * 1000
+        state, records, effects = step(state, Now(stepped.mono_ms, stepped.wall_ms), stepped.inputs)
+        for actor, each in [
+            *(("input", each) for each in stepped.inputs),
+            *(("broker", each) for each in records),
+            *(("effect", each) for each in effects),
+        ]:
+            session = getattr(each, "session", 0)
+            who = f"session {session}" if session else actor
+            topic = getattr(each, "topic", "")
+            yield Row(
+                number,
+                time_us,
+                who,
+                type(each).__name__,
+                topic=topic if isinstance(topic, str) else "",
+                detail=repr(each)[:200],
+            )
+            number += 1
