@@ -491,19 +491,14 @@ class Node:
                 peer.heard_ms = now.mono_ms
                 self._arrivals.append(inputs.Seen(session))
         self._heard.clear()
-        stall_ms = self.options.stall_ms
-        self._end_overdue(
-            now, self._stalled_ms, ErrorCode.LENGTH, f"a frame was begun and not finished for {stall_ms} ms"
-        )
-        self._end_overdue(
-            now, self._unread_ms, ErrorCode.TOO_SLOW, f"nothing of what was sent was read for {stall_ms} ms"
-        )
+        self._end_overdue(now, self._stalled_ms, ErrorCode.LENGTH, "a frame was begun and not finished")
+        self._end_overdue(now, self._unread_ms, ErrorCode.TOO_SLOW, "nothing of what was sent was read")
 
     def _end_overdue(self, now: Now, since: dict[int, int], code: ErrorCode, text: str) -> None:
         for session, since_ms in list(since.items()):
             if now.mono_ms - since_ms >= self.options.stall_ms:
                 del since[session]
-                self._peers[session].line.end(code, text)
+                self._peers[session].line.end(code, f"{text} for {self.options.stall_ms} ms")
                 self._touched[session] = None
 
     def _step(self, now: Now, arrived: tuple[AnyInput, ...]) -> None:

@@ -198,3 +198,13 @@ def test_a_flood_of_requests_is_answered_to_the_last(broker: House) -> None:
     client = broker.client()
     client.send(frame(HEARTBEAT) * 20_000)
     assert all(client.answer().status == 0 for _ in range(20_000))
+
+
+def test_a_subscriber_that_never_reads_what_it_is_sent_loses_its_connection(start: Start) -> None:
+    broker = start(node=NodeOptions(stall_ms=300, send_window_bytes=64 << 10))
+    deaf = broker.client()
+    deaf.subscribe("big")
+    publisher = broker.client()
+    for _ in range(40):
+        publisher.publish("big", b"x" * 500_000)
+    wait_until(lambda: broker.server.connection_count == 1, "the deaf client is cut off")
