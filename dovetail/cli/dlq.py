@@ -1,19 +1,21 @@
-"""`dovetail dlq`: dead letters looked at and removed."""
+"""`dovetail dlq`: dead letters looked at, sent again, removed."""
 
 from __future__ import annotations
 
 import base64
+import time
 from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.output import Form, Json, Output, fail, print_fields, print_json, print_rows
+from dovetail.cli.output import Form, Json, Output, print_fields, print_json, print_rows
 from dovetail.cli.rest import API, Api, Rest, Token
 from dovetail.runtime.exits import Exit
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters.")
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic whose dead letters are meant.")]
 SHOWN_BYTES = 60
+LOOK_S = 0.2
 
 
 @app.callback()
@@ -64,20 +66,76 @@ def show(
     print_fields(entry if json else {**entry, "value": _preview(entry)}, json)
 
 
+Offsets = Annotated[list[int] | None, typer.Option("--offset", min=0, help="Only these entries; may be repeated.")]
+Reason = Annotated[str, typer.Option(help="Only those that died of this.")]
+OfGroup = Annotated[str, typer.Option("--group", help="Only those of this group.")]
+Older = Annotated[str, typer.Option(help="Only what died before: a time, or how long ago.")]
+
+
+@app.command("replay")
+def replay(
+    topic: Topic,
+    offset: Offsets = None,
+    reason: Reason = "",
+    group: OfGroup = "",
+    older_than: Older = "",
+    to: Annotated[str, typer.Option(help="Into this topic; without, where they came from.")] = "",
+    rate: Annotated[int, typer.Option(min=0, max=10_000, help="Messages a second; 0: as fast as it goes.")] = 0,
+    pause_lag: Annotated[int, typer.Option(min=0, help="Wait while consumers are so far behind.")] = 0,
+    pause_deaths: Annotated[int, typer.Option(min=0, help="Pause when so many have died again.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for its end.")] = True,
+    api: Api = API,
+    token: Token = "",
+    json: Json = False,
+) -> None:
+    """Publish dead letters again, in their original order. Ends when all are stored; Ctrl-C leaves the job running."""
+    rest = Rest(api, token)
+    choice = {"offsets": offset or [], "reason": reason, "group": group, "older_than": older_than, "to": to}
+    limits = {"rate": rate, "pause_lag": pause_lag, "pause_deaths": pause_deaths, "dry_run": dry_run}
+    job = rest.post("v1", "dlq", topic, "replay", **choice, **limits)
+    if wait and not dry_run:
+        job = _follow(rest, job, quiet=json)
+    if json:
+        print_json(job)
+    elif dry_run:
+        targets = ", ".join(f"{count} to {name}" for name, count in job["targets"].items())
+        typer.echo(f"would replay {job['total']} dead letters: {targets}")
+    else:
+        typer.echo(f"replay {job['id']} is {job['state']}: {job['done']} of {job['total']} {job['reason']}".rstrip())
+    if job["state"] in ("paused", "aborted"):
+        raise typer.Exit(int(Exit.FAILED))
+
+
+def _follow(rest: Rest, job: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(f"replay {job['id']}", total=job["total"])
+        while job["state"] == "running":
+            time.sleep(LOOK_S)
+            job = rest.get("v1", "replays", str(job["id"]))
+            bar.update(task, completed=job["done"])
+    return job
+
+
 @app.command("purge")
 def purge(
     topic: Topic,
-    before: Annotated[int | None, typer.Option(min=0, help="Only entries below this offset.")] = None,
-    older_than: Annotated[str, typer.Option(help="Only what died before: a time, or how long ago.")] = "",
+    offset: Offsets = None,
+    reason: Reason = "",
+    group: OfGroup = "",
+    older_than: Older = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, say how many would go.")] = False,
     api: Api = API,
     token: Token = "",
     json: Json = False,
 ) -> None:
-    """Remove a topic's oldest dead letters; without --yes, only say how many."""
-    if before is not None and older_than:
-        fail("--before and --older-than together: choose one", Exit.USAGE)
-    found = Rest(api, token).post("v1", "dlq", topic, "purge", before=before, older_than=older_than, dry_run=not yes)
+    """Remove a topic's dead letters; without --yes, only say how many."""
+    choice = {"offsets": offset or [], "reason": reason, "group": group, "older_than": older_than}
+    found = Rest(api, token).post("v1", "dlq", topic, "purge", **choice, dry_run=not yes)
     if json:
         print_json(found)
     elif yes:

@@ -1,33 +1,44 @@
-"""Dead letters over HTTP: where there are some, what happened to each, and to be rid of them.
+"""Dead letters over HTTP: where there are some, what happened to each, to send them again, and to be rid of them.
 
-Promises  an entry shows the message as it was and why it died; a purge can be tried dry.
-Never     removes what a group still has to read from the dead letters (I-RETAIN).
+Promises  an entry shows the message as it was and why it died; a purge and a replay can be tried dry; a replay goes
+          in the original order.
+Never     moves a dead letter itself: the core does, entry by entry (I-REPLAY).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import structlog
 from msgspec import UNSET
 
 from dovetail.core import inputs, names
-from dovetail.core.state import Topic
+from dovetail.core.effects import ReplayBegun
+from dovetail.core.intervals import EMPTY, add, contains, total
+from dovetail.core.records import ReplayState
+from dovetail.core.state import Replay, Topic
 from dovetail.runtime.http.errors import Trouble
-from dovetail.runtime.http.gate import Gate, paced, stored_end
+from dovetail.runtime.http.gate import Gate, paced
 from dovetail.runtime.http.messages import read_messages
 from dovetail.runtime.http.models import (
+    DeadChoice,
     DeadEntry,
     DeadList,
     DeadQuery,
     DeadTopic,
     DeadTopics,
     MessageView,
+    NewReplay,
     Purge,
     Purged,
+    ReplayList,
+    ReplayPatch,
+    ReplayView,
 )
 from dovetail.runtime.http.routing import Call, Nothing, Role, Route
 from dovetail.runtime.http.texts import as_time_ms
@@ -36,7 +47,8 @@ from dovetail.runtime.http.topics import depth
 PAGE = 500
 SUFFIX = f".{names.DEAD}"
 MARK = "dovetail-"
-TRIM_SECONDS_MAX = 5.0
+
+audit = structlog.get_logger("audit")
 
 
 def _wall_ms() -> int:
@@ -49,7 +61,8 @@ async def show_all(gate: Gate, call: Call[Nothing, None]) -> DeadTopics:
     found = []
     async for topic in paced(state.durable.topics.values()):
         if topic.name.endswith(SUFFIX):
-            found.append(DeadTopic(topic.name.removesuffix(SUFFIX), topic.name, depth(state, topic)))
+            gone = total(state.durable.removed.get(topic.first_log, ()))
+            found.append(DeadTopic(topic.name.removesuffix(SUFFIX), topic.name, depth(state, topic) - gone))
     found.sort(key=lambda each: each.topic)
     return DeadTopics(found, sum(each.messages for each in found))
 
@@ -70,28 +83,28 @@ async def show_entries(gate: Gate, call: Call[DeadQuery, None]) -> DeadList:
     """A topic's dead letters, oldest first, with how many match in all."""
     query = call.query
     topic = dead_topic(gate, call.path["topic"])
-    wanted = _Filter(query)
+    wanted = _Filter(query.reason, query.group, query.older_than, query.newer_than)
     found: list[DeadEntry] = []
-    total = 0
+    count = 0
     following = None
     async for entry in entries(gate, topic, 0):
         if not wanted.accepts(entry):
             continue
-        total += 1
+        count += 1
         if entry.offset >= query.offset:
             if len(found) < query.limit:
                 found.append(entry)
             elif following is None:
                 following = entry.offset
-    return DeadList(found, total, UNSET if following is None else following)
+    return DeadList(found, count, UNSET if following is None else following)
 
 
 class _Filter:
-    def __init__(self, query: DeadQuery) -> None:
-        self._reason = query.reason
-        self._group = query.group
-        self._before_ms = as_time_ms(query.older_than, "older_than", _wall_ms()) if query.older_than else 1 << 62
-        self._after_ms = as_time_ms(query.newer_than, "newer_than", _wall_ms()) if query.newer_than else 0
+    def __init__(self, reason: str, group: str, older_than: str, newer_than: str) -> None:
+        self._reason = reason
+        self._group = group
+        self._before_ms = as_time_ms(older_than, "older_than", _wall_ms()) if older_than else 1 << 62
+        self._after_ms = as_time_ms(newer_than, "newer_than", _wall_ms()) if newer_than else 0
 
     def accepts(self, entry: DeadEntry) -> bool:
         """Whether an entry is asked for."""
@@ -104,8 +117,10 @@ async def entries(gate: Gate, topic: Topic, offset: int) -> AsyncIterator[DeadEn
     log = gate.state.durable.logs[topic.first_log]
     while True:
         page = await read_messages(gate, topic, log, offset, PAGE)
+        gone = gate.state.durable.removed.get(log.id, ())
         for message in page:
-            yield entry_of(topic, message)
+            if not contains(gone, message.offset, message.offset):
+                yield entry_of(topic, message)
         if len(page) < PAGE:
             return
         offset = page[-1].offset + 1
@@ -136,7 +151,7 @@ def entry_of(topic: Topic, message: MessageView) -> DeadEntry:
         _whole(said.get("attempts", ""), 0),
         _history(said.get("history", "")),
         died,
-        message.timestamp + kept_ms if kept_ms else None,
+        _whole(said.get("remove-at-ms", ""), message.timestamp + kept_ms) if kept_ms else None,
     )
 
 
@@ -158,34 +173,114 @@ async def show_entry(gate: Gate, call: Call[Nothing, None]) -> DeadEntry:
     offset = _whole(call.path["offset"], -1)
     log = gate.state.durable.logs[topic.first_log]
     found = await read_messages(gate, topic, log, offset, 1) if 0 <= offset < 1 << 63 else []
-    if not found or found[0].offset != offset:
+    gone = gate.state.durable.removed.get(log.id, ())
+    if not found or found[0].offset != offset or contains(gone, offset, offset):
         raise Trouble(404, "not_found", f"{topic.name} has no entry at offset {call.path['offset']}")
     return entry_of(topic, found[0])
 
 
+async def _chosen(gate: Gate, topic: Topic, choice: DeadChoice) -> list[DeadEntry]:
+    wanted = _Filter(choice.reason, choice.group, choice.older_than, choice.newer_than)
+    named = set(choice.offsets)
+    return [
+        entry
+        async for entry in entries(gate, topic, min(named, default=0))
+        if wanted.accepts(entry) and (not named or entry.offset in named)
+    ]
+
+
 async def purge(gate: Gate, call: Call[Nothing, Purge]) -> Purged:
-    """Remove the oldest dead letters: those below an offset, those that died before a time, or all."""
+    """Remove dead letters: those that were named, those that match, or all."""
+    topic = dead_topic(gate, call.path["topic"])
+    found = await _chosen(gate, topic, call.body)
+    if found and not call.body.dry_run:
+        ranges = EMPTY
+        for entry in found:
+            ranges = add(ranges, entry.offset, entry.offset)
+        audit.warning("dead letters purged", topic=topic.name, messages=len(found), caller=call.caller)
+        await gate.ask(lambda session, request: inputs.RemoveDead(session, request, topic.name, ranges))
+    return Purged(topic.name, len(found), call.body.dry_run)
+
+
+async def replay(gate: Gate, call: Call[Nothing, NewReplay]) -> ReplayView:
+    """Begin a job that publishes dead letters again."""
     body = call.body
     topic = dead_topic(gate, call.path["topic"])
-    log = gate.state.durable.logs[topic.first_log]
-    until = stored_end(gate.state, log) if body.before is None else min(body.before, stored_end(gate.state, log))
-    if body.older_than:
-        moment_ms = as_time_ms(body.older_than, "older_than", _wall_ms())
-        until = min(until, await gate.offset_at(log.id, moment_ms))
-    count = max(0, until - log.start)
-    if count and not body.dry_run:
-        gate.submit(inputs.TrimLog(log.id, until))
-        await _until_trimmed(gate, topic, log.id, until)
-    return Purged(topic.name, count, body.dry_run)
+    found = await _chosen(gate, topic, body)
+    if not found:
+        raise Trouble(404, "not_found", f"{topic.name} has no such dead letters")
+    found.sort(key=lambda entry: (entry.topic, entry.original_partition, entry.original_offset))
+    items = tuple([(entry.offset, body.to or entry.topic, entry.original_partition) for entry in found])
+    if body.dry_run:
+        plan = Replay(0, topic.first_log, items, body.rate, body.pause_lag, body.pause_deaths, 0, 0)
+        return _replay_view(gate, plan, "planned")
+    limits = (body.rate, body.pause_lag, body.pause_deaths)
+    audit.info("replay", topic=topic.name, messages=len(items), caller=call.caller)
+    answer = await gate.ask(lambda session, request: inputs.StartReplay(session, request, topic.name, items, *limits))
+    assert isinstance(answer, ReplayBegun)
+    return _replay_view(gate, gate.state.durable.replays[answer.replay])
 
 
-async def _until_trimmed(gate: Gate, topic: Topic, log: int, start: int) -> None:
-    deadline = time.monotonic() + TRIM_SECONDS_MAX
-    while (known := gate.state.durable.logs.get(log)) is not None and known.start < start:
-        if time.monotonic() > deadline:
-            text = f"a group that reads {topic.name} has not settled all of it: what it needs stays"
-            raise Trouble(409, "in_use", text, "settle or delete the group's place first")
-        await asyncio.sleep(0.01)
+_STATES: dict[int, Literal["running", "paused", "done", "aborted"]] = {
+    ReplayState.RUNNING: "running",
+    ReplayState.PAUSED: "paused",
+    ReplayState.DONE: "done",
+    ReplayState.ABORTED: "aborted",
+}
+
+
+def _replay_view(gate: Gate, job: Replay, state: Literal["planned"] | None = None) -> ReplayView:
+    log = gate.state.durable.logs.get(job.log)
+    name = gate.state.durable.topics[log.topic].name if log is not None else ""
+    targets = Counter(target for _, target, _ in job.items)
+    return ReplayView(
+        job.id,
+        name.removesuffix(SUFFIX),
+        state or _STATES[job.state],
+        job.reason,
+        len(job.items),
+        job.done,
+        job.rate,
+        job.started_ms,
+        dict(sorted(targets.items())),
+    )
+
+
+async def show_replays(gate: Gate, call: Call[Nothing, None]) -> ReplayList:
+    """The jobs that are remembered, newest first."""
+    jobs = sorted(gate.state.durable.replays.items(), reverse=True)
+    return ReplayList([_replay_view(gate, job) for _, job in jobs])
+
+
+async def show_replay(gate: Gate, call: Call[Nothing, None]) -> ReplayView:
+    """How a job stands."""
+    return _replay_view(gate, _job(gate, call.path["id"]))
+
+
+def _job(gate: Gate, text: str) -> Replay:
+    found = gate.state.durable.replays.get(_whole(text[:18], 0))
+    if found is None:
+        raise Trouble(404, "not_found", f"there is no replay {text!r}", "GET /v1/replays lists those there are")
+    return found
+
+
+async def change_replay(gate: Gate, call: Call[Nothing, ReplayPatch]) -> ReplayView:
+    """Pause a job, or go on with it."""
+    state = ReplayState.RUNNING if call.body.state == "running" else ReplayState.PAUSED
+    return await _set_replay(gate, call.path["id"], state)
+
+
+async def abort_replay(gate: Gate, call: Call[Nothing, None]) -> ReplayView:
+    """Abort a job: what it has not published stays in the dead letters."""
+    return await _set_replay(gate, call.path["id"], ReplayState.ABORTED)
+
+
+async def _set_replay(gate: Gate, text: str, state: ReplayState) -> ReplayView:
+    job = _job(gate, text)
+    if job.state > ReplayState.PAUSED:
+        raise Trouble(409, "conflict", f"replay {job.id} is {_STATES[job.state]} already")
+    await gate.ask(lambda session, request: inputs.ChangeReplay(session, request, job.id, state))
+    return _replay_view(gate, gate.state.durable.replays[job.id])
 
 
 _DEAD = "/v1/dlq/{topic}"
@@ -196,11 +291,33 @@ ROUTES = (
         "POST",
         f"{_DEAD}/purge",
         purge,
-        "Remove the oldest dead letters.",
+        "Remove dead letters.",
         body=Purge,
         answer=Purged,
         role=Role.ADMIN,
     ),
+    Route(
+        "POST",
+        f"{_DEAD}/replay",
+        replay,
+        "Publish dead letters again, as a job.",
+        body=NewReplay,
+        answer=ReplayView,
+        status=202,
+        role=Role.ADMIN,
+    ),
+    Route("GET", "/v1/replays", show_replays, "Replays, newest first.", answer=ReplayList),
+    Route("GET", "/v1/replays/{id}", show_replay, "How a replay stands.", answer=ReplayView),
+    Route(
+        "PATCH",
+        "/v1/replays/{id}",
+        change_replay,
+        "Pause a replay, or go on.",
+        body=ReplayPatch,
+        answer=ReplayView,
+        role=Role.ADMIN,
+    ),
+    Route("DELETE", "/v1/replays/{id}", abort_replay, "Abort a replay.", answer=ReplayView, role=Role.ADMIN),
     Route("GET", f"{_DEAD}/{{offset}}", show_entry, "One dead letter.", answer=DeadEntry, topic_role=True),
     Route("GET", _DEAD, show_entries, "A topic's dead letters.", query=DeadQuery, answer=DeadList, topic_role=True),
 )

@@ -640,15 +640,56 @@ class DeadList(View, frozen=True, omit_defaults=True):
     next: int | UnsetType = UNSET
 
 
-class Purge(Body, frozen=True):
-    """Remove what is below `before` and older than `older_than`; with `dry_run`, only say how many."""
+class DeadChoice(Body, frozen=True):
+    """Which dead letters: those at `offsets`, or all that match; nothing said means all."""
 
-    before: Count | None = None
+    offsets: Annotated[list[Count], Meta(max_length=10_000)] = []
+    reason: str = ""
+    group: str = ""
     older_than: str = ""
+    newer_than: str = ""
     dry_run: bool = False
+
+
+class Purge(DeadChoice, frozen=True):
+    """Remove them; with `dry_run`, only say how many."""
 
 
 class Purged(View, frozen=True):
     topic: str
     messages: int
     dry_run: bool
+
+
+class NewReplay(DeadChoice, frozen=True):
+    """Publish them again in their original order, to where they came from or `to` another topic.
+
+    The job pauses while consumers are `pause_lag` messages behind, and when `pause_deaths` messages have died again.
+    """
+
+    to: str = ""
+    rate: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    pause_lag: Small = 0
+    pause_deaths: Small = 0
+
+
+class ReplayView(View, frozen=True):
+    """A job: `id` is 0 for a plan that was only tried dry."""
+
+    id: int
+    topic: str
+    state: Literal["planned", "running", "paused", "done", "aborted"]
+    reason: str
+    total: int
+    done: int
+    rate: int
+    started: int
+    targets: dict[str, int]
+
+
+class ReplayList(View, frozen=True):
+    replays: list[ReplayView]
+
+
+class ReplayPatch(Body, frozen=True):
+    state: Literal["running", "paused"]

@@ -37,8 +37,8 @@ class Cli:
         return result
 
     def json(self, *words: str) -> Any:
-        """What a command prints as JSON."""
-        return json.loads(self.run(*words, "--json").stdout)
+        """What a command prints as JSON, in its last line: the broker in this process may log before it."""
+        return json.loads(self.run(*words, "--json").stdout.splitlines()[-1])
 
 
 @pytest.fixture

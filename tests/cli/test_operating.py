@@ -80,6 +80,14 @@ def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
     assert "no such customer" in table
     assert "broken" in table
     assert cli.json("dlq", "show", "orders", "0")["reason"] == "rejected"
+    assert cli.run("dlq", "replay", "orders", "--dry-run").stdout == "would replay 1 dead letters: 1 to orders\n"
+    assert cli.json("dlq", "replay", "orders", "--to", "repairs")["state"] == "done"
+    assert cli.json("topic", "show", "repairs")["messages"] == 1
+    cli.run("dlq", "replay", "orders", code=1)
+    cli.run("publish", "orders", "broken too")
+    (message,) = cli.http.poll("billing", timeout="5s")
+    cli.http.post("/v1/groups/billing/reject", receipts=[message["receipt"]])
+    wait_until(lambda: len(cli.json("dlq", "list", "orders")) == 1, "it is dead too")
     assert "would be removed" in cli.run("dlq", "purge", "orders").stdout
     assert "1 dead letters removed" in cli.run("dlq", "purge", "orders", "--yes").stdout
     assert cli.json("dlq", "list", "orders") == []

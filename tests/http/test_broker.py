@@ -96,13 +96,58 @@ def test_dead_letters_tell_their_story_are_filtered_and_purged(start: Start) -> 
     assert api.get("/v1/dlq/orders", reason="rejected", offset=rejected["next"])["total"] == 2
     assert api.get("/v1/dlq/orders", group="audit")["total"] == 0
     assert api.get("/v1/dlq/orders", older_than="1h")["total"] == 0
-    assert api.post("/v1/dlq/orders/purge", before=2, dry_run=True)["messages"] == 2
-    assert api.post("/v1/dlq/orders/purge", before=2)["messages"] == 2
+    assert api.post("/v1/dlq/orders/purge", reason="rejected", dry_run=True)["messages"] == 2
+    assert api.post("/v1/dlq/orders/purge", reason="rejected")["messages"] == 2
     assert api.get("/v1/dlq/orders")["total"] == 2
     assert api.post("/v1/dlq/orders/purge")["messages"] == 2
     with pytest.raises(Refused) as refused:
         api.get("/v1/dlq/orders/0")
     assert refused.value.status == 404
+
+
+def test_dead_letters_are_replayed_as_a_job(start: Start) -> None:
+    api = start(TopicConfig(max_retries=0))
+    api.join("billing", "orders")
+    for number in range(5):
+        api.publish("orders", str(number))
+    for message in reversed(api.poll("billing", max=5)):
+        api.post("/v1/groups/billing/nack", receipts=[message["receipt"]])
+    wait_until(lambda: bool(api.get("/v1/dlq")["topics"]) and api.get("/v1/dlq")["total"] == 5, "five are dead")
+    plan = api.post("/v1/dlq/orders/replay", dry_run=True)
+    assert (plan["state"], plan["total"], plan["targets"]) == ("planned", 5, {"orders": 5})
+    assert api.get("/v1/replays")["replays"] == []
+    (last,) = [each["offset"] for each in api.get("/v1/dlq/orders")["entries"] if text(each) == "4"]
+    elsewhere = api.post("/v1/dlq/orders/replay", offsets=[last], to="repairs")
+    assert api.status == 202
+    wait_until(lambda: api.get(f"/v1/replays/{elsewhere['id']}")["state"] == "done", "one is replayed")
+    assert [text(each) for each in api.get("/v1/topics/repairs/messages")["messages"]] == ["4"]
+    job = api.post("/v1/dlq/orders/replay", rate=1000)
+    wait_until(lambda: api.get(f"/v1/replays/{job['id']}")["done"] == 4, "the rest is replayed")
+    assert [text(each) for each in api.poll("billing", max=9, timeout="5s")] == ["0", "1", "2", "3"]
+    assert api.get("/v1/dlq")["total"] == 0
+    with pytest.raises(Refused) as over:
+        api.call("DELETE", f"/v1/replays/{job['id']}")
+    assert over.value.status == 409
+    for path in ("/v1/replays/77", "/v1/replays/x"):
+        with pytest.raises(Refused) as missing:
+            api.get(path)
+        assert missing.value.status == 404
+
+
+def test_a_replay_is_paused_gone_on_with_and_aborted(start: Start) -> None:
+    api = start(TopicConfig(max_retries=0))
+    api.join("billing", "orders")
+    for number in range(30):
+        api.publish("orders", str(number))
+    receipts = [each["receipt"] for each in api.poll("billing", max=30)]
+    api.post("/v1/groups/billing/reject", receipts=receipts)
+    wait_until(lambda: bool(api.get("/v1/dlq")["topics"]) and api.get("/v1/dlq")["total"] == 30, "all are dead")
+    job = api.post("/v1/dlq/orders/replay", rate=1)
+    path = f"/v1/replays/{job['id']}"
+    assert api.call("PATCH", path, {"state": "paused"})["state"] == "paused"
+    assert api.call("PATCH", path, {"state": "running"})["state"] == "running"
+    assert api.call("DELETE", path)["state"] == "aborted"
+    assert api.get("/v1/dlq")["total"] >= 20, "what was not replayed stays"
 
 
 def test_admin_actions_are_taken_up(api: Api) -> None:
