@@ -119,7 +119,7 @@ class Server:
             disk.close()
             raise _start_failure(config.data, error) from error
         server = cls(config, disk, store, opened)
-        server._tick()
+        await server._until_quiet()
         try:
             await server._listen()
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, top, topic, torture
+from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, sim, top, topic, torture
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
@@ -22,6 +22,7 @@ app.add_typer(config.app, name="config")
 app.command("top")(top.top)
 app.command("trace")(top.trace)
 app.add_typer(log.app, name="log")
+app.add_typer(sim.app, name="sim")
 app.add_typer(bench.app, name="bench")
 app.command("torture")(torture.torture)
 app.command("prove")(prove.prove)
