@@ -14,7 +14,7 @@ from dovetail.core.ids import ordered
 from dovetail.core.names import Trie, is_hidden
 from dovetail.core.records import ReplayState
 from dovetail.core.state import Durable, Line, Live, Progress, Settings, State, Tail
-from dovetail.core.timers import GROUP_EXPIRY, REPLAY, Wheel, put
+from dovetail.core.timers import REPLAY, Wheel, put
 
 
 def awaken(durable: Durable, settings: Settings) -> State:
@@ -39,8 +39,6 @@ def awaken(durable: Durable, settings: Settings) -> State:
         if is_hidden(topic.name):
             for at_ms, alarm in delay.alarms_of(topic):
                 alarms = put(alarms, at_ms, alarm)
-    for number, group in ordered(durable.groups):
-        alarms = put(alarms, group.changed_ms + settings.group_expiry_ms, (GROUP_EXPIRY, number, 0))
     jobs = Wheel()
     for number, replay in ordered(durable.replays):
         if replay.state == ReplayState.RUNNING:

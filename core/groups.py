@@ -17,7 +17,7 @@ from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from dovetail.core.choosing import LEAST_LOADED
 from dovetail.core.codes import Status
 from dovetail.core.effects import CloseSession, Done, Joined, Subscribed
-from dovetail.core.ids import Refusal
+from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import (
     ConfigureGroup,
     Heartbeat,
@@ -65,7 +65,7 @@ def find_or_create(turn: Turn, text: str, strategy: str = "") -> Group:
         name = _group_name(text)
         turn.emit(GroupCreated(turn.durable.next_group, name, mode, strategy or ROUND_ROBIN, turn.wall_ms))
         number = turn.durable.groups_by_name[name]
-        turn.set_alarm(turn.wall_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, number, 0))
+        turn.set_timer(turn.mono_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, number, 0))
     group = turn.durable.groups[number]
     if strategy not in ("", group.strategy):
         raise Refusal(Status.GROUP_ERROR, f"group {text!r} uses strategy {group.strategy!r}, not {strategy!r}")
@@ -135,7 +135,7 @@ def leave(turn: Turn, session_id: int, member: Member) -> None:
         turn.emit(MemberLeft(member.group, member.name, group.generation + 1, turn.wall_ms))
     rebalance.member_gone(turn, member.group, member.name)
     if member.group not in turn.rosters:
-        turn.set_alarm(turn.wall_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, member.group, 0))
+        turn.set_timer(turn.mono_ms + turn.settings.group_expiry_ms, (timers.GROUP_EXPIRY, member.group, 0))
 
 
 def _detach_all(turn: Turn, session_id: int, owner: int) -> None:
@@ -334,20 +334,27 @@ def configure(turn: Turn, request: ConfigureGroup) -> None:
     return turn.reply_stored(request.session, request.request, Done())
 
 
+def watch_expiry(turn: Turn) -> None:
+    """The broker starts: nobody is a member, and groups go on growing old."""
+    for number, group in ordered(turn.durable.groups):
+        left_ms = group.changed_ms + turn.settings.group_expiry_ms - turn.wall_ms
+        turn.set_timer(turn.mono_ms + max(0, left_ms), (timers.GROUP_EXPIRY, number, 0))
+
+
 def expire(turn: Turn, number: int) -> None:
-    """The expiry alarm rang: a group without members for that long is deleted, its floors with it."""
+    """The expiry timer fired: a group without members for that long is deleted, its floors with it."""
     group = turn.durable.groups.get(number)
     if group is None or number in turn.rosters:
         return
     due_ms = group.changed_ms + turn.settings.group_expiry_ms
-    if group.member_count or due_ms > turn.wall_ms:
-        # Its members are about to be counted as gone, or it had some meanwhile.
-        turn.set_alarm(max(due_ms, turn.wall_ms + 1_000), (timers.GROUP_EXPIRY, number, 0))
-        return
+    if due_ms > turn.wall_ms or number in turn.gatherings:
+        # It had members meanwhile, or the plan without them is about to be made.
+        wait_ms = max(due_ms - turn.wall_ms, turn.settings.quiet_ms)
+        return turn.set_timer(turn.mono_ms + wait_ms, (timers.GROUP_EXPIRY, number, 0))
     for pattern in group.patterns:
         turn.group_trie = turn.group_trie.remove(pattern, number)
         for topic in turn.topic_trie.topics_for(pattern):
             routing.close_cursors(turn, number, turn.durable.topics[topic])
     turn.queues.pop(number, None)
     turn.served_last.pop(number, None)
-    turn.emit(GroupDeleted(number))
+    return turn.emit(GroupDeleted(number))

@@ -122,6 +122,8 @@ def _fire_timers(turn: Turn) -> None:
             rebalance.fell_quiet(turn, a)
         elif kind == timers.REVOKE:
             groups.revoke_overdue(turn, a)
+        elif kind == timers.GROUP_EXPIRY:
+            groups.expire(turn, a)
     turn.alarms, due = timers.due(turn.alarms, turn.wall_ms)
     for kind, a, b in due:
         if kind == timers.DELAYED:
@@ -130,8 +132,6 @@ def _fire_timers(turn: Turn) -> None:
             delay.come_near(turn, a)
         elif kind == timers.HOUR_OVER:
             delay.hour_over(turn, a)
-        elif kind == timers.GROUP_EXPIRY:
-            groups.expire(turn, a)
 
 
 def decide(turn: Turn, request: AnyInput) -> None:
@@ -167,6 +167,7 @@ def decide(turn: Turn, request: AnyInput) -> None:
             topics.collect_idle(turn)
         case Start():
             turn.emit(BrokerStarted(turn.durable.incarnation + 1, turn.wall_ms))
+            groups.watch_expiry(turn)
         case SessionOpened():
             sessions.opened(turn, request)
         case SessionClosed():

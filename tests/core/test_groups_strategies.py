@@ -19,11 +19,11 @@ from dovetail.core.records import GroupDeleted, TopicConfig
 from dovetail.core.state import Conduct, Sample, Settings
 from tests.core.crew import OPERATOR, Crew, deliveries
 
-EXPIRY_MS = Settings().group_expiry_ms
+EXPIRY_MS = 60_000
 
 
 def crew(*names: str, strategy: str = "round-robin", credit: int = 1_000) -> Crew:
-    made = Crew(config=TopicConfig(max_retries=1_000))
+    made = Crew(Settings(group_expiry_ms=EXPIRY_MS), TopicConfig(max_retries=1_000))
     made.topic(partitions=1)
     for name in names:
         made.enter(name, strategy, credit=credit)
@@ -223,11 +223,9 @@ def test_a_group_without_members_expires_and_its_floors_with_it(strategy: str) -
     number = team.group.id
     team.vanish("anna")
     team.pass_time(200)
-    team.wall_ms += EXPIRY_MS - 1_000
-    team.step()
+    team.pass_time(EXPIRY_MS - 1_000)
     assert team.phase is GroupState.EMPTY
-    team.wall_ms += 1_000
-    team.step()
+    team.pass_time(1_000)
     assert team.phase is GroupState.DEAD
     assert GroupDeleted(number) in team.records
     assert not team.state.durable.cursors
@@ -235,21 +233,26 @@ def test_a_group_without_members_expires_and_its_floors_with_it(strategy: str) -
 
 def test_a_group_with_members_does_not_expire_however_old_it_is() -> None:
     team = crew("anna")
-    team.wall_ms += 2 * EXPIRY_MS
-    team.step()
+    team.pass_time(2 * EXPIRY_MS)
     assert team.phase is GroupState.STABLE
 
 
 def test_a_crash_counts_as_the_moment_the_members_left() -> None:
     team = crew("anna")
-    team.wall_ms += 2 * EXPIRY_MS
+    team.pass_time(2 * EXPIRY_MS)
     team.crash()
+    team.pass_time(EXPIRY_MS - 10)
     assert team.phase is GroupState.EMPTY
-    team.wall_ms += EXPIRY_MS - 1
-    team.step()
-    assert team.phase is GroupState.EMPTY
-    team.wall_ms += 2_000
-    team.step()
+    team.pass_time(20)
+    assert team.phase is GroupState.DEAD
+
+
+def test_a_group_goes_on_growing_old_through_a_restart() -> None:
+    team = crew("anna")
+    team.vanish("anna")
+    team.pass_time(EXPIRY_MS - 1_000)
+    team.crash()
+    team.pass_time(1_010)
     assert team.phase is GroupState.DEAD
 
 
@@ -259,8 +262,7 @@ def test_an_expired_group_begins_anew() -> None:
     for lease in team.leases_of("anna"):
         team.ack(lease.id, "anna")
     team.vanish("anna")
-    team.wall_ms += EXPIRY_MS
-    team.step()
+    team.pass_time(EXPIRY_MS)
     team.enter("anna", "sticky")
     team.pass_time(200)
     assert team.group.mode == "partitioned"

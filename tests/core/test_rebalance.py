@@ -447,6 +447,7 @@ CELLS: list[tuple[GroupState, GroupEvent, Start, Start]] = [
 
 def expire(team: Crew) -> None:
     team.wall_ms += EXPIRY_MS
+    team.mono_ms += EXPIRY_MS
     team.step()
 
 
