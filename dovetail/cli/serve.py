@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -63,6 +64,7 @@ async def _serve(config: Config, origins: Origins) -> int:
         log.error("start failed", reason=str(error))
         return int(error.code)
     server.origins = origins
+    _tune()
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
     stopped = asyncio.ensure_future(stop.wait())
@@ -79,6 +81,16 @@ async def _serve(config: Config, origins: Origins) -> int:
     await server.stop()
     log.info("stopped")
     return int(Exit.OK)
+
+
+def _tune() -> None:
+    """Settings of a process that is a broker and nothing else."""
+    # What was made so far lives as long as the process does; what comes later is mostly not tracked at all.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    # A lane that has finished a sync should not wait five milliseconds for its turn to say so.
+    sys.setswitchinterval(0.0005)
 
 
 def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:
