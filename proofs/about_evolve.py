@@ -7,6 +7,7 @@ in it is any integer its invariant allows.
 from __future__ import annotations
 
 from immutables import Map
+from msgspec.structs import replace
 
 from dovetail.core import cursor as cursors
 from dovetail.core import evolve as evolving
@@ -22,6 +23,7 @@ from dovetail.core.records import (
     DeadLettered,
     Expired,
     FloorReset,
+    GroupConfigured,
     GroupDeleted,
     LogTrimmed,
     MemberJoined,
@@ -36,7 +38,7 @@ from dovetail.core.records import (
 from dovetail.core.state import Durable, Group, Log, Topic
 from dovetail.proofs.engine import Given, every, negated, some
 from dovetail.proofs.registry import Sabotage, proof
-from dovetail.proofs.shapes import is_settled, is_well_formed, ranges, runs, same, settled_total, within
+from dovetail.proofs.shapes import is_in, is_settled, is_well_formed, ranges, runs, same, settled_total, within
 
 SHAPE = "bounded: 2 logs, 2 groups, 2 cursors, up to 2 islands and 1 run of attempts, any integers in them"
 
@@ -263,7 +265,8 @@ def a_record_of_one_group_leaves_the_others_alone(given: Given) -> bool:
     sabotage=Sabotage(evolving._generation, "== group.generation + 1", ">= group.generation"),
 )
 def every_change_of_membership_raises_the_generation(given: Given) -> bool:
-    """A join or a leave raises its group's generation by exactly one, and no other group's; else it is a bug."""
+    """A join or a leave raises its group's generation by exactly one, counts the member, and touches no other group;
+    else it is a bug."""
     before = _durable(given)
     generation, joins = given.integer("to"), given.choice("joins", (True, False))
     record = MemberJoined(1, "m", generation, 5) if joins else MemberLeft(1, "m", generation, 5)
@@ -271,7 +274,9 @@ def every_change_of_membership_raises_the_generation(given: Given) -> bool:
     next_one = before.groups[1].generation + 1
     if is_bug:
         return generation != next_one
-    return every(generation == next_one, after.groups[1].generation == next_one, after.groups[2] is before.groups[2])
+    members = after.groups[1].member_count - before.groups[1].member_count
+    raised = every(generation == next_one, after.groups[1].generation == next_one)
+    return every(raised, members == (1 if joins else -1), after.groups[2] is before.groups[2])
 
 
 @proof(
@@ -317,13 +322,16 @@ def a_group_s_patterns_are_those_added_and_not_removed(given: Given) -> bool:
     sabotage=Sabotage(evolving._broker_started, "durable.incarnation + 1", "durable.incarnation + 2"),
 )
 def every_start_is_a_new_incarnation(given: Given) -> bool:
-    """A start raises the incarnation by exactly one, so that no lease id is ever given twice; else it is a bug."""
+    """A start raises the incarnation by exactly one, so that no lease id is ever given twice, and nobody is a member
+    of a group any more; else it is a bug."""
     before = _durable(given)
-    incarnation = given.integer("to")
+    incarnation, members = given.integer("to"), given.integer("members", 0)
+    before = replace(before, groups=before.groups.set(1, replace(before.groups[1], member_count=members)))
     is_bug, after = _is_bug(given, before, BrokerStarted(incarnation, 0))
     if is_bug:
         return incarnation != before.incarnation + 1
-    return every(after.incarnation == before.incarnation + 1, after.incarnation == incarnation)
+    raised = every(after.incarnation == before.incarnation + 1, after.incarnation == incarnation)
+    return every(raised, *(group.member_count == 0 for group in after.groups.values()))
 
 
 @proof(
@@ -403,3 +411,35 @@ def a_deleted_group_takes_only_its_own_cursors(given: Given) -> bool:
         dict(after.groups_by_name) == {before.groups[left].name: left},
         after.logs is before.logs,
     )
+
+
+@proof(
+    "I-MODE",
+    about=evolve,
+    scope="bounded: 1 group of any number of members",
+    sabotage=("group.member_count == 0", "True"),
+)
+def a_mode_changes_only_without_members(given: Given) -> bool:
+    """A group's mode and strategy change while it has no members; with any it is a bug."""
+    members = given.integer("members", 0)
+    before = Durable(groups=Map({1: Group(1, "g", "shared", "", (), 0, 0, member_count=members)}))
+    is_bug, after = _is_bug(given, before, GroupConfigured(1, "partitioned", "range"))
+    group = after.groups[1]
+    return members > 0 if is_bug else every(members == 0, (group.mode, group.strategy) == ("partitioned", "range"))
+
+
+@proof(
+    "I-RETAIN",
+    about=evolve,
+    through=(evolving._log_trimmed,),
+    scope="bounded: 1 log with up to 2 ranges removed from it, any integers in them",
+    sabotage=Sabotage(evolving._log_trimmed, "record.start - 1", "record.start"),
+)
+def a_trim_forgets_what_was_removed_below_it(given: Given) -> bool:
+    """Of what was removed from the middle of a log, what lies below its new start is forgotten, the rest is not."""
+    start, end, to = given.integer("start", 0), given.integer("end"), given.integer("to")
+    given.assume(every(start <= to, to <= end))
+    removed, offset = ranges(given, "removed", 2, above=-1), given.integer("offset", 0)
+    before = Durable(logs=Map({1: Log(1, 1, 0, 0, start, end)}), removed=Map({1: removed}))
+    after = given.call(evolve, before, LogTrimmed(1, to)).removed[1]
+    return same(is_in(after, offset), every(is_in(removed, offset), offset >= to))

@@ -47,7 +47,12 @@ def the_least_important_are_refused_first(given: Given) -> bool:
     """The lower a publisher's priority, the earlier it is refused; critical ones at twice the limit, none below it."""
     priority, lower = given.integer("priority", 1, 5), given.integer("lower", 1, 5)
     at, lower_at = given.call(kernels.refused_at, priority), given.call(kernels.refused_at, lower)
-    return every(implies(priority < lower, lower_at < at), within(at, 100, 200), same(at == 200, priority == 1))
+    return every(
+        implies(priority < lower, lower_at < at),
+        within(at, 100, 200),
+        same(at == 200, priority == 1),
+        same(at == 140, priority == 5),
+    )
 
 
 @proof("I-FLOW", about=kernels.refill, sabotage=("rate * 1000", "rate * 1001"))

@@ -376,14 +376,14 @@ def a_lease_is_granted_for_the_topic_s_time(given: Given) -> bool:
 @proof(
     "I-FAIR",
     about=dispatch._deal,
-    scope=TURN,
+    scope="bounded: 3 members, 1 batch, any integers in them",
     sabotage=("(dealt - 1) % len(eligible)", "dealt % len(eligible)"),
 )
 def the_ring_goes_on_after_whoever_was_served_last(given: Given) -> bool:
     """After dealing, the turn has gone round the ring as if the messages had been dealt one by one."""
     first, last = given.integer("first", 0), given.integer("last")
     given.assume(first <= last)
-    members = (_member(given, MEMBERS[0]), _member(given, MEMBERS[1]))
+    members = tuple(_member(given, number) for number in (11, 12, 13))
     for member in members:
         given.assume(member.in_flight < member.credit_max)
     most = given.integer("most", 1)
@@ -392,7 +392,9 @@ def the_ring_goes_on_after_whoever_was_served_last(given: Given) -> bool:
     given.call(dispatch._deal, turn, GROUP, LOG, (first, last, 0, True), batches, list(members), most)
     dealt = turn.progress[GROUP, LOG].next - first
     served = turn.served_last[GROUP]
-    return every(implies(dealt % 2 == 1, served == "m11"), implies(dealt % 2 == 0, served == "m12"))
+    return every(
+        *(implies(dealt % 3 == place, served == f"m{number}") for place, number in ((1, 11), (2, 12), (0, 13)))
+    )
 
 
 @proof(
@@ -416,3 +418,22 @@ def retention_never_passes_a_floor(given: Given) -> bool:
     bound = every(start <= now, now <= stored, *(now <= floor for floor in floors))
     most = some(now == proposed, now == stored, now == start, *(now == floor for floor in floors))
     return every(bound, most, same(len(turn.records) > 0, now > start))
+
+
+@proof(
+    "I-RETAIN",
+    about=topics.trim,
+    scope="bounded: 1 group without leases; floors, log and proposals any integers",
+    sabotage=("min(request.hard_start, turn.tails[log.id].stored)", "request.hard_start"),
+)
+def a_hard_limit_takes_what_it_must_and_moves_the_floor(given: Given) -> bool:
+    """Where a hard limit asks for more than floors allow, the start goes there, never past what is stored, and no floor
+    is left behind it."""
+    start, stored, end, floor = (given.integer(name, 0) for name in ("start", "stored", "end", "floor"))
+    proposed, hard = given.integer("proposed", 0), given.integer("hard", 0)
+    given.assume(every(start <= stored, stored <= end, start <= floor, floor <= stored, hard >= start))
+    cursors: Map[tuple[int, int], Cursor] = Map({(GROUP, LOG): Cursor(floor)})
+    turn = _turn((), log=Log(LOG, 1, 0, 0, start, end), stored=stored, cursors=cursors)
+    given.call(topics.trim, turn, TrimLog(LOG, proposed, hard))
+    now, after = turn.durable.logs[LOG].start, turn.durable.cursors[GROUP, LOG].floor
+    return every(now <= stored, now <= after, floor <= after, some(now >= hard, now == stored))

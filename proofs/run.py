@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from dovetail.proofs.engine import Finding, Verdict, prove
+from dovetail.proofs.equivalents import EQUIVALENT
 from dovetail.proofs.registry import Proof, as_test, named, proofs, prove_sabotaged
 from dovetail.proofs.sabotage import mutants, swapped
 from dovetail.proofs.symbolic import place
@@ -51,11 +52,16 @@ class Row(Struct, frozen=True):
 
 
 class Score(Struct, frozen=True):
-    """How many mutants of a function its proofs kill, and which live on."""
+    """How many mutants of a function its proofs kill, and which live on; some only because they change nothing."""
 
     function: str
     mutants: int
     survivors: tuple[str, ...]
+    equivalent: tuple[str, ...]
+
+    @property
+    def killed(self) -> int:
+        return self.mutants - len(self.survivors) - len(self.equivalent)
 
 
 def check(id: str) -> Row:
@@ -108,7 +114,9 @@ def score(name: str) -> Score:
         with swapped(function, mutant.code):
             if all(prove(proof.claim).verdict is Verdict.PROVED for proof in about):
                 survivors.append(mutant.label)
-    return Score(name.removeprefix("dovetail."), count, tuple(survivors))
+    holes = tuple(label for label in survivors if label not in EQUIVALENT)
+    equivalent = tuple(label for label in survivors if label in EQUIVALENT)
+    return Score(name.removeprefix("dovetail."), count, holes, equivalent)
 
 
 def score_all(names: Sequence[str], jobs: int) -> Iterator[Score]:

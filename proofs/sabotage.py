@@ -59,9 +59,9 @@ def mutants(function: Callable[..., Any]) -> Iterator[Mutant]:
             continue
         for field, index, node in _children(parent):
             for wrong in _wrongs(node, constants):
-                right_text = ast.unparse(node)
+                right_text, around = ast.unparse(node), _around(parent, node)
                 _put(parent, field, index, ast.fix_missing_locations(ast.copy_location(wrong, node)))
-                label = f"{function.__qualname__}: {right_text} → {ast.unparse(wrong)}"
+                label = f"{function.__qualname__}: {right_text} → {ast.unparse(wrong)}{around}"
                 yield Mutant(label, _code_of(function, compile(tree, filename, "exec")))
                 _put(parent, field, index, node)
 
@@ -94,6 +94,12 @@ def _wrongs(node: ast.AST, constants: dict[str, Any]) -> Iterator[ast.expr]:
             yield ast.BinOp(left, _SWAPPED[type(op)], right)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _OPPOSITE:
             yield ast.Call(ast.Name(_OPPOSITE[name], ast.Load()), args, keywords)
+
+
+def _around(parent: ast.AST, node: ast.AST) -> str:
+    """Where a lone number or name stands, so that a label says which of several it is."""
+    is_lone = isinstance(node, ast.Constant | ast.Name) and isinstance(parent, ast.expr)
+    return f" in {ast.unparse(parent)}" if is_lone else ""
 
 
 def _children(parent: ast.AST) -> Iterator[tuple[str, int | None, ast.AST]]:

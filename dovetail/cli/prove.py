@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+WIDTH = 160
+"""Of the table off a terminal."""
+
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many proofs run at once.")]
 
 
@@ -59,7 +62,8 @@ def _print_rows(rows: list[Row], json: bool) -> None:
     else:
         from rich.console import Console
 
-        console = Console(soft_wrap=not Console().is_terminal)
+        console = Console()
+        console = console if console.is_terminal else Console(width=WIDTH)
         console.print(_table(rows))
         for row in bad:
             console.print(f"\n[bold]{row.id}[/bold]: {row.verdict}; {row.detail}", highlight=False)
@@ -76,17 +80,22 @@ def _print_rows(rows: list[Row], json: bool) -> None:
 def _table(rows: list[Row]) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("invariant", "proof", "statement", "function", "scope"):
-        table.add_column(name, overflow="fold", ratio=3 if name == "statement" else 1)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
+    table.add_column("proof", overflow="fold", ratio=3)
+    table.add_column("about", overflow="fold", ratio=2)
     for name in ("paths", "branches", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
         verdict = f"[green]{row.verdict}[/green]" if row.is_good else f"[red]{row.verdict}[/red]"
-        branches = "{}/{}".format(*row.branches)
-        figures = (str(row.paths), branches, f"{row.seconds:.2f}", verdict)
-        table.add_row(row.invariant, row.id, row.statement, row.function, row.scope, *figures)
+        table.add_row(
+            f"{row.invariant} [bold]{row.id}[/bold]\n{row.statement}",
+            f"{row.function}\n[dim]{row.scope}[/dim]",
+            str(row.paths),
+            "{}/{}".format(*row.branches),
+            f"{row.seconds:.2f}",
+            verdict,
+        )
     return table
 
 
@@ -95,11 +104,16 @@ def _print_scores(scores: list[Score], json: bool) -> None:
         return print_json([msgspec.structs.asdict(score) for score in scores])
     from rich.console import Console
 
+    from dovetail.proofs.equivalents import EQUIVALENT
+
     console = Console(soft_wrap=True)
     for score in scores:
-        console.print(f"{score.function}: {score.mutants - len(score.survivors)} of {score.mutants}", highlight=False)
+        console.print(f"{score.function}: {score.killed} of {score.mutants}", highlight=False)
         for label in score.survivors:
             console.print(f"    lives: {label}", markup=False, highlight=False)
-    total = sum(score.mutants for score in scores)
-    living = sum(len(score.survivors) for score in scores)
-    console.print(f"\n{total - living} of {total} mutants killed by proofs alone ({1 - living / max(1, total):.1%})")
+        for label in score.equivalent:
+            console.print(f"    equivalent: {label} ({EQUIVALENT[label]})", markup=False, highlight=False)
+    total, killed = sum(score.mutants for score in scores), sum(score.killed for score in scores)
+    same = sum(len(score.equivalent) for score in scores)
+    rate = killed / max(1, total)
+    console.print(f"\n{killed} of {total} mutants killed by proofs alone ({rate:.1%}), {same} change nothing")

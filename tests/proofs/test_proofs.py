@@ -12,6 +12,7 @@ import pytest
 import dovetail.core
 from dovetail.core import cursor, kernels
 from dovetail.proofs.engine import Exploration, Verdict, agrees, prove
+from dovetail.proofs.equivalents import EQUIVALENT
 from dovetail.proofs.registry import ALL, Proof, as_test, keeps, named, proofs, prove_sabotaged
 from dovetail.proofs.run import Row, check_all, proved_functions
 from dovetail.proofs.sabotage import mutants, reworded, swapped
@@ -138,7 +139,7 @@ def test_a_planted_bug_must_be_in_the_source_once() -> None:
 def test_mutants_are_comparisons_and_numbers_one_off() -> None:
     labels = [mutant.label for mutant in mutants(kernels.share)]
     assert "share: place < available % members → place <= available % members" in labels
-    assert "share: 1 → 2" in labels
+    assert "share: 1 → 2 in 1 if place < available % members else 0" in labels
     assert len(labels) == 7
 
 
@@ -152,3 +153,13 @@ def test_the_kernels_mutants_are_killed_by_proofs_alone() -> None:
 def test_an_unknown_proof_is_refused_with_where_to_look() -> None:
     with pytest.raises(KeyError, match="dovetail prove"):
         named("no-such-proof")
+
+
+@pytest.mark.parametrize("label", EQUIVALENT)
+def test_a_mutant_that_is_called_equivalent_exists_and_lives(label: str) -> None:
+    name = label.split(":")[0]
+    (function,) = (each for each in proved_functions().values() if each.__qualname__ == name)
+    (mutant,) = (each for each in mutants(function) if each.label == label)
+    covering = next(proof for proof in PROOFS if function in proof.covers)
+    with swapped(function, mutant.code):
+        assert prove(covering.claim).verdict is Verdict.PROVED

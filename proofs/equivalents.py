@@ -1,0 +1,24 @@
+"""Mutants that no proof can kill, because they behave as the function itself does, and why.
+
+Promises  each is still a mutant that exists; one that is killed after all, or gone, fails a test.
+Never     excuses a hole: what a proof could tell apart is not here.
+"""
+
+_CAPPED = "min(RETRY_CAP_MS, RETRY_FIRST_MS << doublings)"
+
+EQUIVALENT = {
+    "backoff_ms: doublings >= 6 → doublings > 6": "at six doublings the minimum gives the cap as well",
+    "backoff_ms: 6 → 7 in doublings >= 6": "at six doublings the minimum gives the cap as well",
+    f"backoff_ms: RETRY_CAP_MS → RETRY_CAP_MS + 1 in {_CAPPED}": "below six doublings the cap is not reached",
+    f"backoff_ms: RETRY_CAP_MS → RETRY_CAP_MS - 1 in {_CAPPED}": "below six doublings the cap is not reached",
+    "due: BUCKET_MS → BUCKET_MS - 1 in wheel.soonest * BUCKET_MS": "it only saves work: buckets are judged one by one",
+    "add: 1 → 2 in intervals[-1][1] + 1": "the short way for a range behind all others gives what the long one gives",
+    "shrink: 0 → -1 in in_flight >= 0": "a check of what is proved: nobody has less in flight than the lease holds",
+    "_cut_below: first < offset → first <= offset": "taking nothing from a lease leaves it as it is",
+    "_find_topic: count - 1 → count + 1": "a number in the text of a refusal",
+    "_find_topic: 1 → 2 in count - 1": "a number in the text of a refusal",
+    "_find_topic: 1 → 0 in count - 1": "a number in the text of a refusal",
+    "_record_bounds: end - start → end + start": "a number in the text of a refusal",
+    "stored: turn.stored_lsn <= lsn < turn.lsn → turn.stored_lsn <= lsn <= turn.lsn": "`written` checks it again",
+    "judge: 0 → -1 in batch.producer_id < 0": "a batch without a producer id is of no producer that is known",
+}
