@@ -1,8 +1,9 @@
 """How members do: what they hold, how long they take, how often they fail, and what that says of their health.
 
 Promises  a member is judged by its last `SAMPLES_MAX` outcomes of the last `WINDOW_MS`, and not before it has
-          `kernels.SAMPLES_MIN` of them; an outcome is one range that was settled, or whose lease ran out, and it took
-          from its delivery to its end; five minutes without an outcome make a member healthy again (I-HEALTH).
+          `kernels.SAMPLES_MIN` of them; an outcome is a range that was settled, or whose lease ran out, and it took
+          from its delivery to its end; those of one instant that are alike count once; five minutes without an
+          outcome make a member healthy again (I-HEALTH).
 Never     takes anything from a member, and never changes a lease: what it suggests is shown.
 """
 
@@ -54,19 +55,24 @@ def note(turn: Turn, lease: Lease, *, failed: bool) -> None:
         return
     key = (lease.owner, turn.subscriptions[lease.subscription].session)
     sample = Sample(turn.mono_ms, turn.mono_ms - lease.granted_ms, lease.deadline_ms - lease.granted_ms, failed)
-    turn.conduct[key] = after(turn.conduct.get(key) or Conduct(), sample)
+    conduct = turn.conduct.get(key) or Conduct()
+    if conduct.samples[-1:] != (sample,):
+        turn.conduct[key] = after(conduct, sample)
 
 
 def after(conduct: Conduct, sample: Sample) -> Conduct:
     """The conduct with one more outcome, without those that are too old or too many."""
-    known = (*conduct.samples[1 - SAMPLES_MAX :], sample)
-    stale = 0
+    failures = conduct.failures + sample.failed
+    took_ms = conduct.took_ms + sample.took_ms
+    allowed_ms = conduct.allowed_ms + sample.allowed_ms
+    known = (*conduct.samples, sample)
+    stale = max(0, len(known) - SAMPLES_MAX)
     while known[stale].at_ms < sample.at_ms - WINDOW_MS:
         stale += 1
-    dropped = (*conduct.samples[: 1 - SAMPLES_MAX], *known[:stale])
-    failures = conduct.failures + sample.failed - sum(each.failed for each in dropped)
-    took_ms = conduct.took_ms + sample.took_ms - sum(each.took_ms for each in dropped)
-    allowed_ms = conduct.allowed_ms + sample.allowed_ms - sum(each.allowed_ms for each in dropped)
+    for old in known[:stale]:
+        failures -= old.failed
+        took_ms -= old.took_ms
+        allowed_ms -= old.allowed_ms
     return Conduct(known[stale:], failures, took_ms, allowed_ms)
 
 

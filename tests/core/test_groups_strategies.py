@@ -141,6 +141,7 @@ def test_five_minutes_without_an_outcome_make_a_member_healthy_again() -> None:
 def fail_often(team: Crew, name: str) -> None:
     """Have a member fail at all it gets, until its health shows it; others acknowledge."""
     for _ in range(kernels.SAMPLES_MIN):
+        team.mono_ms += 1
         team.publish(0, 2)
         for each in list(team.sessions):
             for lease in team.leases_of(each):
