@@ -103,8 +103,8 @@ def _name(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    written = LEDGER.read_text()
+    written = filled_in(LEDGER.read_text())
+    LEDGER.write_text(written)
     missing = sorted(set(cited()) - set(entries(written)))
     if missing:
-        sys.exit(f"write a statement first for {', '.join(missing)} in {_name(LEDGER)}")
-    LEDGER.write_text(filled_in(written))
+        sys.exit(f"write a statement for {', '.join(missing)} into {_name(LEDGER)}, and run this again")
