@@ -240,16 +240,23 @@ def read_all(path: str, chunk_bytes: int = 1 << 20) -> Task[bytes]:
 
 
 def replace_file(path: str, pieces: Iterable[Buffer]) -> Task[None]:
-    """Put a whole file in place: written beside, synced, renamed, directory synced."""
+    """Put a whole file in place: written beside, synced, renamed, directory synced. When that fails, what was
+    written is removed: the disk may be full of it."""
     beside = f"{path}.tmp"
-    yield Create(beside)
-    position = 0
-    for piece in pieces:
-        if piece:
-            yield Write(beside, position, (piece,))
-            position += len(piece)
-    yield Sync(beside)
-    yield Rename(beside, path)
+    try:
+        yield Create(beside)
+        position = 0
+        for piece in pieces:
+            if piece:
+                yield Write(beside, position, (piece,))
+                position += len(piece)
+        yield Sync(beside)
+        yield Rename(beside, path)
+    except SyncFailed:
+        raise
+    except DiskError:
+        yield from remove_file(beside)
+        raise
     yield SyncDir(parent(path))
 
 

@@ -31,6 +31,7 @@ from dovetail.runtime.storage.disk import (
     SyncFailed,
     Task,
     Write,
+    remove_file,
 )
 from dovetail.runtime.storage.layout import JOURNAL, StoreOptions, journal_path, spare_path
 
@@ -128,21 +129,28 @@ class Journal:
         return self._options.preallocate and not self.spares and self._position > half
 
     def prepare(self, budget_bytes: int) -> Task[None]:
-        """Go on with writing a spare full of zeros, at most `budget_bytes` of it now."""
+        """Go on with writing a spare full of zeros, at most `budget_bytes` of it now. A disk that has no room for it
+        is no reason to fail: the journal does without."""
         size = self._options.journal_segment_bytes
         if self._preparing is None:
             self._prepared += 1
-            spare = Spare(f"{spare_path(self._prepared)}.new", size)
-            yield Create(spare.path)
-            self._preparing = (spare, 0)
+            self._preparing = (Spare(f"{spare_path(self._prepared)}.new", size), 0)
         spare, position = self._preparing
         stop = min(size, position + budget_bytes)
-        yield from _write_zeros(spare.path, position, stop)
-        self._preparing = (spare, stop)
-        if stop == size:
-            yield Sync(spare.path)
+        try:
+            if position == 0:
+                yield Create(spare.path)
+            yield from _write_zeros(spare.path, position, stop)
+            self._preparing = (spare, stop)
+            if stop == size:
+                yield Sync(spare.path)
+                self._preparing = None
+                self.spares.append(spare)
+        except SyncFailed:
+            raise
+        except DiskError:
             self._preparing = None
-            self.spares.append(spare)
+            yield from remove_file(spare.path)
 
     def free(self, lsn: int) -> Task[None]:
         """Recycle the segments whose frames are all at or below `lsn`."""

@@ -302,3 +302,18 @@ def test_what_a_log_lost_since_the_older_checkpoint_is_written_again_from_the_jo
     assert again.read_all(log) == published
     again.close()
     assert Broker(disk).opened.report.findings == ()
+
+
+def test_a_disk_without_room_for_a_spare_segment_or_a_checkpoint_is_left_as_it_was() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    disk.fault = fail(Kind.FULL, lambda op: isinstance(op, Write) and "spare" in op.path)
+    entry = broker.publish(log, b"y" * (SMALL.journal_segment_bytes // 2))
+    disk.fault = fail(Kind.FULL, lambda op: isinstance(op, Write) and op.path.endswith(".tmp"))
+    with pytest.raises(DiskError):
+        broker.checkpoint()
+    disk.fault = None
+    assert not [path for path, _ in disk.files() if path.endswith((".tmp", ".new"))]
+    broker.checkpoint()
+    assert broker.read(log, entry.base) == (entry,)
