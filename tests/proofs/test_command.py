@@ -1,0 +1,50 @@
+"""`dovetail prove`: the table, JSON, exit codes, and a counterexample that people can read."""
+
+import json
+
+from typer.testing import CliRunner
+
+from dovetail.cli import app
+from dovetail.core import cursor
+from dovetail.proofs.sabotage import reworded, swapped
+
+FLOOR = "the-floor-passes-an-island-that-touches-it"
+
+
+def prove(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["prove", *arguments, "--jobs", "1"])
+    return result.exit_code, result.output
+
+
+def test_the_table_has_id_statement_function_scope_and_verdict() -> None:
+    code, output = prove(FLOOR)
+    assert code == 0
+    for text in (FLOOR, "I-FLOOR", "core.cursor.next_floor", "all integers", "2/2", "proved", "1 of 1 proved"):
+        assert text in output
+
+
+def test_json_says_the_same() -> None:
+    code, output = prove(FLOOR, "--json")
+    (row,) = json.loads(output)
+    assert code == 0
+    assert (row["id"], row["verdict"], row["sabotage"], row["paths"]) == (FLOOR, "proved", "counterexample", 2)
+
+
+def test_a_broken_kernel_is_shown_with_its_inputs_as_a_test_case() -> None:
+    with swapped(cursor.next_floor, reworded(cursor.next_floor, "last + 1 if", "last if")):
+        code, output = prove(FLOOR)
+    assert code == 1
+    assert f'assert keeps("{FLOOR}", floor=' in output
+    assert "0 of 1 proved" in output
+
+
+def test_mutants_are_counted() -> None:
+    code, output = prove("core.cursor.next_floor", "--mutants")
+    assert code == 0
+    assert "5 of 5 mutants killed by proofs alone (100.0%)" in output
+
+
+def test_what_is_not_there_is_refused_with_what_to_do() -> None:
+    code, output = prove("no such proof")
+    assert code == 1
+    assert "`dovetail prove` lists them all" in output
