@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.core.journal_format import Entry
 from dovetail.core.records import Settled
-from dovetail.runtime.storage.disk import run
+from dovetail.runtime.storage.disk import replace_file, run
 from dovetail.runtime.storage.findings import Corrupted, Outcome
 from dovetail.runtime.storage.log import LogDamaged
 from dovetail.runtime.storage.store import open_store
@@ -139,3 +139,12 @@ def test_a_file_that_is_gone_is_repaired_or_reported(scene: Scene) -> None:
         disk.is_cut = True  # type: ignore[attr-defined]
         disk.remove(path)
         scene.check(disk, f"{path} removed")
+
+
+def test_an_entry_taken_out_of_the_middle_is_missed(scene: Scene) -> None:
+    path, data = next((path, data) for path, data in scene.disk.files() if path.endswith(f"{0:020}.log"))
+    size = scene.history.entries[scene.log][0].size_bytes
+    disk = scene.disk.copy()
+    run(disk, replace_file(path, (data[:size] + data[2 * size :],)))
+    disk.is_cut = False  # type: ignore[attr-defined]
+    assert scene.check(disk, "one entry less") == "reported by a read"
