@@ -103,7 +103,7 @@ def disturb(turn: Turn, number: int) -> None:
     gathering = turn.gatherings.get(number)
     if gathering is not None:
         turn.gatherings[number] = replace(gathering, last_ms=turn.mono_ms)
-    elif _is_outdated(turn, group):
+    elif _differs(group, _shares(turn, group)):
         turn.gatherings[number] = Gathering(turn.mono_ms, turn.mono_ms)
         turn.set_timer(turn.mono_ms + turn.settings.quiet_ms, (timers.GATHER, number, 0))
 
@@ -123,17 +123,19 @@ def plan_now(turn: Turn, number: int) -> None:
     """Make the plan, under a new generation if it is a new one, and begin to move towards it."""
     turn.gatherings.pop(number, None)
     group = turn.durable.groups[number]
-    is_new = _is_outdated(turn, group)
+    shares = _shares(turn, group)
+    is_new = _differs(group, shares)
     if is_new:
-        turn.emit(Rebalanced(number, group.generation + 1, _shares(turn, group), turn.wall_ms))
+        turn.emit(Rebalanced(number, group.generation + 1, shares, turn.wall_ms))
     _move(turn, number, tell_all=is_new)
 
 
-def _is_outdated(turn: Turn, group: Group) -> bool:
-    """Whether who is there, or who should have what, differs from the plan; after a restart nobody is there."""
-    if group.id not in turn.rosters:
+def _differs(group: Group, shares: Shares) -> bool:
+    """Whether who is there, or who should have what, is not as planned. After a restart nobody is there, but the plan
+    stands until there is somebody to plan for."""
+    if not shares:
         return group.member_count != 0
-    return group.member_count != len(group.shares) or _shares(turn, group) != group.shares
+    return group.member_count != len(group.shares) or shares != group.shares
 
 
 def _shares(turn: Turn, group: Group) -> Shares:

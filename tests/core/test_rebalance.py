@@ -5,14 +5,17 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dovetail.core import effects as out
 from dovetail.core import inputs as ask
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from dovetail.core.codes import SettleAction, Status
+from dovetail.core.ids import Now
 from dovetail.core.rebalance import TRANSITIONS, GroupEvent, GroupState
 from dovetail.core.records import Rebalanced
-from dovetail.core.state import Settings
+from dovetail.core.state import Settings, Tenure
+from dovetail.core.step import step
 from tests.architecture.sources import ROOT
 from tests.core.crew import OPERATOR, Crew, assigns, deliveries, revokes
 
@@ -297,6 +300,25 @@ def test_subscribing_alone_joins_a_partitioned_group_as_it_is() -> None:
     team.pass_time(QUIET_MS)
     answer_revokes(team)
     assert set(team.holders().values()) == {"anna", f"ben-{team.sessions['ben']}"}
+
+
+@pytest.mark.parametrize("holder", ["ben", "somebody else"])
+def test_a_settle_under_an_older_hold_is_fenced_and_changes_nothing(holder: str) -> None:
+    team = crew("anna", "ben")
+    team.publish(5)
+    (lease,) = team.leases_of("ben")
+    # What no run of the broker brings about: the partition moved while the lease was left standing.
+    moved = Tenure(holder, team.group.generation + 1)
+    tenures = team.state.live.tenures[team.group.id].set(team.log(5), moved)
+    live = replace(team.state.live, tenures=team.state.live.tenures.set(team.group.id, tenures))
+    before = replace(team.state, live=live)
+    item = ask.SettleItem(lease.id, SettleAction.ACK, 0, 0)
+    asked = ask.Settle(team.sessions["ben"], team.request(), (item,))
+    after, records, effects = step(before, Now(team.mono_ms, team.wall_ms), (asked,))
+    answer = team.answer(effects)
+    assert isinstance(answer, out.Settlement)
+    assert answer.results == ((Status.FENCED, 0),)
+    assert (records, after.durable, after.live.leases) == ((), before.durable, before.live.leases)
 
 
 def test_a_commit_is_taken_from_the_holder_alone() -> None:
