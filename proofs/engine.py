@@ -30,7 +30,7 @@ T = TypeVar("T")
 PATHS_MAX = 20_000
 DECISIONS_MAX = 300
 """Truth values on one path: more are taken for a loop without an end."""
-SOLVER_MS = 20_000
+SOLVER_MS = 60_000
 _NOT_DETERMINISTIC = "the same decisions led elsewhere: the code under proof is not deterministic"
 
 
@@ -121,6 +121,7 @@ class Exploration:
 
     def __init__(self, fixed: Mapping[str, int] | None = None, *, solver_ms: int = SOLVER_MS) -> None:
         self.number = 0
+        self.divided: dict[Any, tuple[Any, Any]] = {}
         self.solver = z3.Solver()
         self.solver.set("timeout", solver_ms)
         self.sites: dict[Site, tuple[bool, bool]] = {}
@@ -235,7 +236,7 @@ class Exploration:
         while True:
             self.number += 1
             self._at = self._fresh = self._decisions = 0
-            self.inputs, self.observed = {}, []
+            self.inputs, self.observed, self.divided = {}, [], {}
             with following(self):
                 try:
                     result: object = claim(self)

@@ -43,6 +43,8 @@ class Path(Protocol):
 
     number: int
     """Which run it is: a value of another run is not to be used."""
+    divided: dict[Any, tuple[Any, Any]]
+    """Quotient and remainder of what was divided on this path, so that the same division has the same result."""
 
     def decide(self, condition: Any, site: Site) -> bool: ...
     def define(self, fact: Any) -> None: ...
@@ -405,9 +407,13 @@ def _divide(path: Path, a: Any, b: Any) -> tuple[Any, Any]:
         rounded = terms.quotient(-a, -known)
         return rounded, a - known * rounded
     # A divisor that varies: the quotient and the remainder are the two numbers that fit, and no others do.
+    operands = terms.key_of(a), terms.key_of(b)
+    if operands in path.divided:
+        return path.divided[operands]
     quotient, rest = path.fresh(), path.fresh()
     fits = both(rest >= 0, rest < b) if path.decide(b > 0, site()) else both(b < rest, rest <= 0)
     path.define(both(a == b * quotient + rest, fits))
+    path.divided[operands] = quotient, rest
     return quotient, rest
 
 
