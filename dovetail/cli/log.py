@@ -134,7 +134,9 @@ def _opened(directory: str) -> Iterator[RealDisk]:
     try:
         yield disk
     except DiskError as error:
-        fail(str(error), Exit.LOCKED if error.kind is Kind.LOCKED else Exit.DISK)
+        if error.kind is Kind.LOCKED:
+            fail(f"{error}; stop that broker first", Exit.LOCKED)
+        fail(str(error), Exit.DISK)
     except (Corrupted, Unusable) as error:
         fail(f"{directory}: {error}", Exit.DAMAGED)
     finally:
