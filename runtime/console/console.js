@@ -1,0 +1,673 @@
+// The console: views over the broker's own HTTP API. No framework, no build, no network beyond the broker.
+// A view is `async (parts, keep) => node`; `keep` is the view's memory between two looks.
+
+const main = document.querySelector("main");
+const dialog = document.querySelector("#dialog");
+const LOOK_MS = 2000;
+const POINTS = 90;
+
+// Small helpers
+
+function h(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "value") node.value = value;
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+const count = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+const short = (value) =>
+  Number(value).toLocaleString("en", { notation: Math.abs(value) >= 10000 ? "compact" : "standard", maximumFractionDigits: 1 });
+const when = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").replace("Z", "") : "–");
+const path = (...parts) => parts.map(encodeURIComponent).join("/");
+const link = (text, ...parts) => h("a", { href: "#/" + path(...parts) }, text);
+const pill = (text) => h("span", { class: `pill ${text}` }, text);
+
+function textOf(base64) {
+  const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    try {
+      return JSON.stringify(JSON.parse(text), null, 2);
+    } catch {
+      return text;
+    }
+  } catch {
+    return [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(" ");
+  }
+}
+
+function toast(text, bad = false) {
+  const node = h("div", { class: bad ? "toast bad" : "toast" }, text);
+  document.querySelector("#toasts").append(node);
+  setTimeout(() => node.remove(), bad ? 8000 : 3500);
+}
+
+// The API
+
+class Refused extends Error {}
+
+async function api(method, where, body) {
+  const headers = {};
+  const token = sessionStorage.getItem("token");
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(where, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const found = await answer.json();
+  if (answer.ok) return found;
+  if (answer.status === 401) askToken();
+  throw new Refused([found.error.message, ...found.error.suggestions].join("; "));
+}
+
+const get = (...parts) => api("GET", "/v1/" + path(...parts));
+
+function query(where, values) {
+  const said = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return said.length ? `${where}?${new URLSearchParams(said)}` : where;
+}
+
+let asking = false;
+function askToken() {
+  if (asking) return;
+  asking = true;
+  form("This broker asks for a token", [field("token", "Token", { type: "password", autocomplete: "off" })], "Use it", async (said) => {
+    sessionStorage.setItem("token", said.token);
+  }).finally(() => (asking = false));
+}
+
+// Forms in the dialog
+
+function field(name, label, attributes = {}) {
+  const { choices, long, ...rest } = attributes;
+  if (attributes.type === "checkbox") return h("label", { class: "check" }, h("input", { name, ...rest }), label);
+  if (choices) return h("label", {}, label, h("select", { name, ...rest }, choices.map((each) => h("option", { value: each }, each || "–"))));
+  return h("label", {}, label, long ? h("textarea", { name, ...rest }) : h("input", { name, ...rest }));
+}
+
+function values(node) {
+  const found = Object.fromEntries(new FormData(node));
+  for (const box of node.querySelectorAll("input[type=checkbox]")) found[box.name] = box.checked;
+  return found;
+}
+
+function form(title, fields, verb, act, danger = false) {
+  return new Promise((resolve) => {
+    const go = async (event) => {
+      event.preventDefault();
+      try {
+        await act(values(event.target));
+        dialog.close();
+        look();
+      } catch (error) {
+        toast(error.message, true);
+      }
+    };
+    dialog.replaceChildren(
+      h("h2", {}, title),
+      h("form", { onsubmit: go }, ...fields,
+        h("div", { class: "foot" },
+          h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+          h("button", { class: danger ? "main danger" : "main" }, verb))),
+    );
+    dialog.onclose = resolve;
+    dialog.showModal();
+  });
+}
+
+const confirm = (title, text, verb, act) => form(title, [h("div", {}, text)], verb, act, true);
+
+function show(title, ...content) {
+  dialog.replaceChildren(h("h2", {}, title), ...content,
+    h("div", { class: "foot" }, h("button", { onclick: () => dialog.close(), autofocus: true }, "Close")));
+  dialog.onclose = null;
+  dialog.showModal();
+}
+
+// Tables and charts
+
+function table(rows, columns, nothing) {
+  if (!rows.length) return h("div", { class: "nothing" }, nothing);
+  const kind = (column) => (column.number ? "number" : column.wide ? "wide" : null);
+  return h("div", { class: "table" }, h("table", {},
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { class: kind(column), scope: "col" }, column.title)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: kind(column) }, column.cell(row))))))));
+}
+
+const svg = (tag, attributes, ...children) => {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+};
+
+function chart(title, lines, unit, span) {
+  const most = Math.max(1, ...lines.flatMap((line) => line.points));
+  const width = Math.max(2, ...lines.map((line) => line.points.length)) - 1;
+  const place = (points) => points.map((value, at) => `${(at / width) * 100},${60 - (value / most) * 56}`).join(" L");
+  const picture = svg("svg", { viewBox: "0 0 100 60", preserveAspectRatio: "none", role: "img", "aria-label": title },
+    svg("line", { x1: 0, x2: 100, y1: 60, y2: 60 }), svg("line", { x1: 0, x2: 100, y1: 32, y2: 32 }), svg("line", { x1: 0, x2: 100, y1: 4, y2: 4 }));
+  for (const line of lines) {
+    if (line.points.length < 2) continue;
+    const end = ((line.points.length - 1) / width) * 100;
+    picture.append(svg("path", { class: "area", fill: line.colour, d: `M0,60 L${place(line.points)} L${end},60 Z` }),
+      svg("path", { class: "line", stroke: line.colour, d: `M${place(line.points)}` }));
+  }
+  return h("section", { class: "card chart" }, h("h2", {}, title),
+    h("div", { class: "legend" }, lines.map((line) => h("span", {}, h("i", { style: `background:${line.colour}` }), `${line.name} `,
+      h("b", {}, short(line.points.at(-1) ?? 0)), unit))),
+    picture,
+    h("div", { class: "scale" }, h("span", {}, span), h("span", {}, `top ${short(most)}${unit}`), h("span", {}, "now")));
+}
+
+const figure = (value, text, bad = false) => h("div", { class: bad ? "figure bad" : "figure" }, h("b", {}, value), h("span", {}, text));
+const head = (title, crumbs, ...actions) =>
+  h("div", { class: "head" }, crumbs ? h("div", { class: "crumb" }, crumbs) : null, h("h1", {}, title), h("span", { class: "space" }), ...actions);
+const card = (title, ...content) => h("section", { class: "card" }, title ? h("h2", {}, title) : null, ...content);
+
+// Live figures: differences of the broker's counters, taken with every look
+
+const live = { at: 0, counts: null, published: [], delivered: [], settled: [], failed: [], dead_letters: [], refused: [], lag: [], in_flight: [] };
+
+function note(stats) {
+  if (live.counts && stats.at > live.at) {
+    const seconds = (stats.at - live.at) / 1000;
+    for (const name of Object.keys(stats.counts)) push(live[name], Math.max(0, (stats.counts[name] - live.counts[name]) / seconds));
+    push(live.lag, stats.totals.lag);
+    push(live.in_flight, stats.totals.in_flight);
+  }
+  live.at = stats.at;
+  live.counts = stats.counts;
+}
+
+function push(points, value) {
+  points.push(value);
+  if (points.length > POINTS) points.shift();
+}
+
+async function watch() {
+  const [stats, dead] = await Promise.all([api("GET", "/v1/stats?history=120"), get("dlq")]);
+  note(stats);
+  setCount("dead", dead.total);
+  return { stats, dead };
+}
+
+// Views
+
+async function overview() {
+  const [{ stats, dead }, health] = await Promise.all([watch(), api("GET", "/health")]);
+  const { totals, history } = stats;
+  const span = `${Math.max(1, Math.round((live.published.length * LOOK_MS) / 1000))} s ago`;
+  const busiest = Object.entries(stats.topics).filter(([name]) => !name.endsWith(".dlq")).sort((a, b) => b[1].published.one + b[1].delivered.one - a[1].published.one - a[1].delivered.one).slice(0, 8);
+  const behind = Object.entries(stats.groups).sort((a, b) => b[1].lag - a[1].lag).slice(0, 8);
+  const rate = (points) => short(points.at(-1) ?? 0);
+  return [
+    head("Overview", null, h("span", { class: "soft" }, `broker ${health.broker} · version ${health.version} · up ${lasting(health.uptime_seconds)}`)),
+    health.recommendations.length ? card("Needs attention", h("ul", {}, health.recommendations.map((each) => h("li", {}, each)))) : null,
+    h("div", { class: "figures" },
+      figure(rate(live.published), "in / s"), figure(rate(live.delivered), "out / s"), figure(rate(live.settled), "acked / s"),
+      figure(short(totals.messages), "messages kept"), figure(short(totals.lag), "not settled yet"), figure(short(totals.in_flight), "in flight"),
+      figure(short(dead.total), "dead letters", dead.total > 0), figure(short(totals.connections), "connections")),
+    h("div", { class: "grid two" },
+      chart("Messages", [
+        { name: "in", colour: "var(--one)", points: live.published }, { name: "out", colour: "var(--two)", points: live.delivered },
+        { name: "acked", colour: "var(--three)", points: live.settled }], "/s", span),
+      chart("Waiting", [{ name: "not settled", colour: "var(--two)", points: live.lag }, { name: "in flight", colour: "var(--one)", points: live.in_flight }], "", span),
+      chart("Trouble", [
+        { name: "failed", colour: "var(--three)", points: live.failed }, { name: "dead letters", colour: "var(--bad)", points: live.dead_letters },
+        { name: "refused", colour: "var(--two)", points: live.refused }], "/s", span),
+      history.length > 1
+        ? chart("The last hours", [{ name: "in", colour: "var(--one)", points: history.map((each) => each.published) },
+            { name: "acked", colour: "var(--three)", points: history.map((each) => each.settled) }], "/min", `${history.length} min ago`)
+        : card("The last hours", h("div", { class: "nothing" }, "Minute by minute, once two have passed."))),
+    h("div", { class: "grid" },
+      card("Busiest topics", table(busiest, [
+        { title: "topic", cell: ([name]) => link(name, "topics", name) }, { title: "messages", number: true, cell: ([, each]) => count(each.depth) },
+        { title: "in/s", number: true, cell: ([, each]) => count(each.published.one) }, { title: "out/s", number: true, cell: ([, each]) => count(each.delivered.one) },
+      ], "No topics yet: publish something, or make one.")),
+      card("Groups furthest behind", table(behind, [
+        { title: "group", cell: ([name]) => link(name, "groups", name) }, { title: "lag", number: true, cell: ([, each]) => count(each.lag) },
+        { title: "in flight", number: true, cell: ([, each]) => count(each.in_flight) }, { title: "acked/s", number: true, cell: ([, each]) => count(each.settled.one) },
+      ], "No groups yet."))),
+  ];
+}
+
+const lasting = (seconds) => {
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  const at = units.findIndex(([, size]) => seconds >= size);
+  if (at < 0) return "0s";
+  return units.slice(at, at + 2).map(([name, size], place) => `${Math.floor((place ? seconds % units[at][1] : seconds) / size)}${name}`).join(" ");
+};
+
+const filterBox = (keep, text) =>
+  h("input", { type: "search", id: "filter", placeholder: text, "aria-label": text, value: keep.filter ?? "", style: "max-width:16rem",
+    oninput: (event) => { keep.filter = event.target.value; look(); } });
+
+async function topics(parts, keep) {
+  if (parts.length) return topic(parts[0], keep);
+  const { topics: rows, total } = await get("topics");
+  const shown = rows.filter((row) => row.name.includes(keep.filter ?? ""));
+  return [
+    head("Topics", null, filterBox(keep, "Filter by name  ( / )"), h("button", { class: "main", onclick: newTopic, "data-key": "n" }, "New topic")),
+    card(null, table(shown, [
+      { title: "name", wide: true, cell: (row) => link(row.name, "topics", row.name) },
+      { title: "partitions", number: true, cell: (row) => row.partitions + (row.lanes ? " × 5 lanes" : "") },
+      { title: "messages", number: true, cell: (row) => count(row.messages) },
+      { title: "in/s", number: true, cell: (row) => count(row.publish_rate) }, { title: "out/s", number: true, cell: (row) => count(row.deliver_rate) },
+    ], total ? "None matches." : "No topics yet."),
+    total > rows.length ? h("div", { class: "soft" }, `The first ${rows.length} of ${total}.`) : null),
+  ];
+}
+
+const newTopic = () => form("New topic", [
+  field("name", "Name, levels divided by dots", { required: true, pattern: "[A-Za-z0-9_\\-]+([.\\/][A-Za-z0-9_\\-]+)*", autofocus: true }),
+  field("partitions", "Partitions", { type: "number", min: 1, max: 1000, value: 1 }),
+  field("lanes", "Five lanes, by priority", { type: "checkbox" }),
+  field("lease", "Time for a delivery (30s)", { placeholder: "30s" }), field("hours", "Keep for hours (168)", { type: "number", min: 0 }),
+], "Make it", async (said) => {
+  const body = { name: said.name, partitions: Number(said.partitions), lanes: said.lanes };
+  if (said.lease) body.lease = said.lease;
+  if (said.hours) body.retention = { hours: Number(said.hours) };
+  await api("POST", "/v1/topics", body);
+  toast(`${said.name} is there`);
+  location.hash = "#/" + path("topics", said.name);
+});
+
+const DURATIONS = ["lease", "lease_max", "ttl", "lag_critical_time"];
+const NUMBERS = ["max_retries", "bytes_max_hard", "lag_warning", "lag_critical"];
+const SWITCHES = ["compact", "retain_on_ack", "dead_letters", "expired_to_dead_letters"];
+const words = (name) => name.replaceAll("_", " ");
+
+async function topic(name, keep) {
+  const where = "/v1/" + path("topics", name);
+  const [found, { subscribers }] = await Promise.all([api("GET", where), api("GET", `${where}/subscribers`)]);
+  const said = (keep.browse ??= { partition: 0, offset: Math.max(0, found.logs[0].end - 20), priority: found.lanes ? "normal" : "" });
+  const page = await api("GET", query(`${where}/messages`, { limit: 20, ...said }));
+  const browse = (change) => { Object.assign(said, change); look(); };
+  const settings = found.settings;
+  return [
+    head(found.name, link("Topics", "topics"),
+      h("button", { class: "main", onclick: () => publish(found), "data-key": "n" }, "Publish"),
+      h("button", { onclick: () => configure(found) }, "Settings"),
+      h("button", { class: "danger", onclick: () => confirm(`Delete ${found.name}?`, `${count(found.messages)} messages go with it` +
+        (subscribers.length ? `, and ${subscribers.length} subscribers lose it.` : "."), "Delete", async () => {
+        await api("DELETE", `${where}?force=true`);
+        location.hash = "#/topics";
+      }) }, "Delete")),
+    card("Messages",
+      h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); const asked = values(event.target);
+        browse({ partition: Number(asked.partition), priority: asked.priority ?? "", offset: asked.since ? null : Number(asked.offset), since: asked.since || null }); } },
+        field("partition", "Partition", { type: "number", min: 0, max: found.partitions - 1, value: said.partition }),
+        found.lanes ? field("priority", "Lane", { choices: ["critical", "high", "normal", "low", "background"], value: said.priority }) : null,
+        field("offset", "From offset", { type: "number", min: 0, value: said.offset ?? "" }),
+        field("since", "or since (5m, 2026-01-31T12:00)", { value: said.since ?? "" }),
+        h("button", {}, "Browse")),
+      table(page.messages, [
+        { title: "offset", number: true, cell: (each) => h("button", { class: "quiet small mono", onclick: () => message(each) }, String(each.offset)) },
+        { title: "time (UTC)", cell: (each) => h("span", { class: "soft" }, when(each.timestamp)) }, { title: "key", cell: (each) => each.key ?? "" },
+        { title: "value", wide: true, cell: (each) => h("code", {}, textOf(each.value).slice(0, 160)) },
+      ], "Nothing here."),
+      h("div", { class: "foot" },
+        h("button", { class: "small", disabled: !page.start && !said.offset, onclick: () => browse({ offset: Math.max(page.start, (page.messages[0]?.offset ?? page.end) - 20), since: null }) }, "‹ Older"), " ",
+        h("button", { class: "small", disabled: page.next === undefined, onclick: () => browse({ offset: page.next, since: null }) }, "Newer ›"), " ",
+        h("span", { class: "soft" }, `offsets ${count(page.start)} to ${count(page.end)}`))),
+    h("div", { class: "grid" },
+      card("Partitions", table(found.logs, [
+        { title: "partition", cell: (log) => log.partition + (log.lane ? ` · ${log.lane}` : "") }, { title: "start", number: true, cell: (log) => count(log.start) },
+        { title: "end", number: true, cell: (log) => count(log.end) }, { title: "messages", number: true, cell: (log) => count(log.end - log.start) }], "")),
+      card("Subscribers", table(subscribers, [
+        { title: "client", cell: (each) => each.client }, { title: "group", cell: (each) => (each.group ? link(each.group, "groups", each.group) : "–") },
+        { title: "pattern", cell: (each) => h("code", {}, each.pattern) }, { title: "in flight", number: true, cell: (each) => `${each.in_flight} / ${each.max_inflight}` }], "Nobody reads it now.")),
+      card("Settings", h("dl", {}, ["retention", "sync", ...DURATIONS, ...NUMBERS, ...SWITCHES].flatMap((key) => [h("dt", {}, words(key)),
+        h("dd", {}, key === "retention" ? `${settings.retention.hours} h, ${settings.retention.bytes || "any"} bytes, ${settings.retention.count || "any"} messages` : String(settings[key]))])))),
+  ];
+}
+
+const publish = (found) => form(`Publish to ${found.name}`, [
+  field("text", "Message", { long: true, autofocus: true }), field("key", "Key"), field("headers", "Headers, name=value a line", { long: true, style: "min-height:3rem" }),
+  found.lanes ? field("priority", "Priority", { choices: ["normal", "critical", "high", "low", "background"] }) : null,
+  h("div", { class: "grid" }, field("delay", "Delay (5s)"), field("ttl", "Expires after (1h)")),
+].filter(Boolean), "Publish", async (said) => {
+  const body = { text: said.text };
+  for (const name of ["key", "delay", "ttl", "priority"]) if (said[name]) body[name] = said[name];
+  const lines = said.headers.split("\n").filter(Boolean);
+  if (lines.length) body.headers = Object.fromEntries(lines.map((line) => [line.split("=", 1)[0], line.slice(line.indexOf("=") + 1)]));
+  const stored = await api("POST", "/v1/" + path("topics", found.name, "publish"), body);
+  toast(`${stored.message_id} is stored`);
+});
+
+const configure = (found) => form(`Settings of ${found.name}`, [
+  ...DURATIONS.map((name) => field(name, words(name), { value: found.settings[name] })),
+  ...NUMBERS.map((name) => field(name, words(name), { type: "number", min: 0, value: found.settings[name] })),
+  field("hours", "keep for hours (0: no limit)", { type: "number", min: 0, step: "any", value: found.settings.retention.hours }),
+  field("sync", "sync", { choices: ["always", "interval", "os"], value: found.settings.sync }),
+  ...SWITCHES.map((name) => field(name, words(name), { type: "checkbox", checked: found.settings[name] })),
+], "Save", async (said) => {
+  const body = { sync: said.sync, retention: { hours: Number(said.hours) } };
+  for (const name of DURATIONS) body[name] = said[name];
+  for (const name of NUMBERS) body[name] = Number(said[name]);
+  for (const name of SWITCHES) body[name] = said[name];
+  await api("PATCH", "/v1/" + path("topics", found.name), body);
+  toast("Saved");
+});
+
+function message(found) {
+  show(found.message_id, h("dl", {}, h("dt", {}, "time"), h("dd", {}, `${when(found.timestamp)} UTC`), h("dt", {}, "key"), h("dd", {}, found.key ?? "–"),
+    ...Object.entries(found.headers).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+  h("pre", {}, textOf(found.value)), h("p", {}, h("a", { href: "#/" + path("trace", found.message_id), onclick: () => dialog.close() }, "Where is it now?")));
+}
+
+async function groups(parts, keep) {
+  if (parts.length) return group(parts[0]);
+  const { groups: rows } = await get("groups");
+  const shown = rows.filter((row) => row.name.includes(keep.filter ?? ""));
+  return [
+    head("Groups", null, filterBox(keep, "Filter by name  ( / )")),
+    card(null, table(shown, [
+      { title: "name", wide: true, cell: (row) => link(row.name, "groups", row.name) }, { title: "state", cell: (row) => pill(row.state) },
+      { title: "mode", cell: (row) => `${row.mode} · ${row.strategy}` }, { title: "members", number: true, cell: (row) => row.members },
+      { title: "lag", number: true, cell: (row) => count(row.lag) }, { title: "in flight", number: true, cell: (row) => count(row.in_flight) },
+      { title: "retrying", number: true, cell: (row) => count(row.retrying) }, { title: "reads", cell: (row) => h("code", {}, row.patterns.join(", ")) },
+    ], "No groups yet: they appear when a consumer names one.")),
+  ];
+}
+
+async function group(name) {
+  const where = "/v1/" + path("groups", name);
+  const [found, lag, members, pending] = await Promise.all(["", "/lag", "/members", "/pending"].map((end) => api("GET", where + end)));
+  const act = (text, verb, run) => async () => { try { await run(); toast(text); look(); } catch (error) { toast(error.message, true); } };
+  return [
+    head(found.name, link("Groups", "groups"), pill(found.state), h("span", { class: "pill" }, `${found.mode} · ${found.strategy}`),
+      h("button", { onclick: () => reset(where, lag) }, "Move…"),
+      found.mode === "partitioned" ? h("button", { onclick: act("A new plan is made", "", () => api("POST", `${where}/rebalance`)) }, "Rebalance")
+        : null,
+      found.members ? null : h("button", { onclick: () => form("Strategy", [field("strategy", "Strategy", { value: found.strategy,
+        choices: ["round-robin", "least-loaded", "range", "partitioned-round-robin", "sticky", "cooperative-sticky"] })], "Save", (said) => api("PATCH", where, said)) }, "Strategy")),
+    h("div", { class: "figures" }, figure(short(found.lag), "not settled yet"), figure(short(found.in_flight), "in flight"), figure(short(found.retrying), "waiting for a retry"),
+      figure(found.members, "members"), figure(found.generation, "generation")),
+    card("Members", table(members.members, [
+      { title: "member", cell: (each) => h("code", {}, each.id) }, { title: "address", cell: (each) => each.address }, { title: "health", cell: (each) => pill(each.health) },
+      { title: "seen", number: true, cell: (each) => `${each.seen_seconds_ago.toFixed(1)} s ago` }, { title: "in flight", number: true, cell: (each) => each.in_flight },
+      { title: "oldest", number: true, cell: (each) => `${each.oldest_pending_seconds.toFixed(1)} s` }, { title: "mean", number: true, cell: (each) => `${count(each.mean_processing_ms)} ms` },
+      { title: "errors", number: true, cell: (each) => `${(each.error_rate * 100).toFixed(1)}%` }, { title: "partitions", number: true, cell: (each) => each.assignments.length },
+      { title: "", cell: (each) => h("div", { class: "actions" }, h("button", { class: "small danger", onclick: () => confirm(`Take ${each.id} out?`,
+        "Its connection is closed and what it holds goes to others.", "Take out", () => api("DELETE", `${where}/members/${encodeURIComponent(each.id)}`)) }, "Take out")) },
+    ], "Nobody is in it now; its place is kept.")),
+    h("div", { class: "grid" },
+      card("Lag by partition", table(lag.partitions.slice(0, 200), [
+        { title: "topic", cell: (row) => link(row.topic, "topics", row.topic) }, { title: "partition", number: true, cell: (row) => row.partition + (row.lane ? ` · ${row.lane}` : "") },
+        { title: "settled to", number: true, cell: (row) => count(row.floor) }, { title: "end", number: true, cell: (row) => count(row.end) },
+        { title: "lag", number: true, cell: (row) => count(row.lag) }, { title: "age", number: true, cell: (row) => lasting(row.lag_seconds) }, { title: "member", cell: (row) => row.member ?? "" },
+      ], "It reads nothing yet.")),
+      card(`Under way (${count(pending.total)})`, table(pending.pending, [
+        { title: "range", cell: (row) => h("code", {}, `${row.topic}:${row.partition}:${row.first}${row.last > row.first ? "–" + row.last : ""}`) }, { title: "state", cell: (row) => pill(row.state) },
+        { title: "member", cell: (row) => row.member }, { title: "attempt", number: true, cell: (row) => row.attempt }, { title: "due in", number: true, cell: (row) => `${row.seconds.toFixed(0)} s` },
+      ], "Nothing is under way."))),
+  ];
+}
+
+const reset = (where, lag) => form("Move the group's place", [
+  h("div", { class: "soft" }, "What its members hold is taken from them; attempts begin anew."),
+  field("to", "To: earliest, latest, an offset, a time, or how long ago (5m)", { required: true, value: "earliest", autofocus: true }),
+  field("topic", "Only in topic", { choices: ["", ...new Set(lag.partitions.map((row) => row.topic))] }),
+], "Move", async (said) => {
+  const body = { to: said.to };
+  if (said.topic) body.topic = said.topic;
+  const moved = await api("POST", `${where}/offsets`, body);
+  toast(`${moved.offsets.length} partitions moved`);
+}, true);
+
+async function dead(parts, keep) {
+  if (parts.length) return deadOf(parts[0], keep);
+  const [{ topics: rows, total }, { replays }] = await Promise.all([get("dlq"), get("replays")]);
+  setCount("dead", total);
+  return [
+    head("Dead letters", null),
+    card(null, table(rows.filter((row) => row.messages), [
+      { title: "topic", wide: true, cell: (row) => link(row.topic, "dead", row.topic) }, { title: "dead letters", number: true, cell: (row) => count(row.messages) },
+    ], "None. Messages whose tries are used up come here.")),
+    jobs(replays),
+  ];
+}
+
+function jobs(replays) {
+  const change = (job, state) => async () => { try { await api("PATCH", `/v1/replays/${job.id}`, { state }); look(); } catch (error) { toast(error.message, true); } };
+  return card("Replays", table(replays.slice(0, 20), [
+    { title: "job", number: true, cell: (job) => job.id }, { title: "topic", cell: (job) => link(job.topic, "dead", job.topic) }, { title: "to", cell: (job) => Object.keys(job.targets).join(", ") },
+    { title: "state", cell: (job) => h("span", {}, pill(job.state), " ", h("span", { class: "soft" }, job.reason)) },
+    { title: "progress", wide: true, cell: (job) => h("span", {}, h("progress", { max: job.total, value: job.done }), `${count(job.done)} of ${count(job.total)}`) },
+    { title: "", cell: (job) => h("div", { class: "actions" },
+      job.state === "running" ? h("button", { class: "small", onclick: change(job, "paused") }, "Pause") : null, job.state === "paused" ? h("button", { class: "small", onclick: change(job, "running") }, "Go on") : null,
+      ["running", "paused"].includes(job.state) ? h("button", { class: "small danger", onclick: () => confirm(`Abort replay ${job.id}?`, "What it has not published stays here.", "Abort", () => api("DELETE", `/v1/replays/${job.id}`)) }, "Abort") : null) },
+  ], "No replay yet."));
+}
+
+async function deadOf(name, keep) {
+  const where = "/v1/" + path("dlq", name);
+  const said = (keep.filters ??= { reason: "", group: "", newer_than: "" });
+  const [page, { replays }] = await Promise.all([api("GET", query(where, { limit: 50, offset: keep.offset ?? 0, ...said })), get("replays")]);
+  return [
+    head(name, link("Dead letters", "dead"),
+      h("button", { class: "main", disabled: !page.total, onclick: () => replay(where, said, page.total) }, "Replay…"),
+      h("button", { class: "danger", disabled: !page.total, onclick: () => purge(where, said) }, "Purge…")),
+    card(`${count(page.total)} dead letters`,
+      h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); keep.filters = values(event.target); keep.offset = 0; look(); } },
+        field("reason", "Died of", { choices: ["", "processing", "poison", "timeout", "rejected", "expired", "unspecified"], value: said.reason }), field("group", "In group", { value: said.group }),
+        field("newer_than", "Since (1h)", { value: said.newer_than }), h("button", {}, "Filter")),
+      table(page.entries, [
+        { title: "message", cell: (each) => h("button", { class: "quiet small mono", onclick: () => letter(where, each) }, each.original_id || String(each.offset)) },
+        { title: "died (UTC)", cell: (each) => h("span", { class: "soft" }, when(each.died)) }, { title: "group", cell: (each) => each.group }, { title: "reason", cell: (each) => each.reason },
+        { title: "tries", number: true, cell: (each) => each.attempts }, { title: "error", wide: true, cell: (each) => each.error },
+        { title: "", cell: (each) => h("div", { class: "actions" }, h("button", { class: "small", onclick: () => replay(where, { offsets: [each.offset] }, 1) }, "Replay")) },
+      ], "None matches."),
+      page.next !== undefined || keep.offset ? h("div", {}, h("button", { class: "small", disabled: !keep.offset, onclick: () => { keep.offset = 0; look(); } }, "‹ First"), " ",
+        h("button", { class: "small", disabled: page.next === undefined, onclick: () => { keep.offset = page.next; look(); } }, "Next ›")) : null),
+    jobs(replays.filter((job) => job.topic === name)),
+  ];
+}
+
+function letter(where, each) {
+  show(each.original_id || each.message_id,
+    h("dl", {}, ...[["reason", each.reason], ["error", each.error], ["group", each.group], ["tries", each.attempts], ["died", `${when(each.died)} UTC`], ["removed", `${when(each.remove_at)} UTC`], ["key", each.key ?? "–"],
+      ...Object.entries(each.headers)].flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])),
+    h("pre", {}, textOf(each.value)),
+    each.history.length ? h("div", {}, h("h2", {}, "What was tried"), h("pre", {}, each.history.map((one) => (typeof one === "string" ? one : Object.entries(one).map(([name, value]) => `${name} ${value}`).join(" · "))).join("\n"))) : null);
+}
+
+const chosen = (said) => Object.fromEntries(Object.entries(said).filter(([, value]) => value.length));
+
+async function replay(where, said, total) {
+  try {
+    const plan = await api("POST", `${where}/replay`, { ...chosen(said), dry_run: true });
+    await form("Replay dead letters", [
+      h("div", {}, `${count(plan.total)} of ${count(total)} are published again, in their original order: `, Object.entries(plan.targets).map(([name, many]) => `${count(many)} to ${name}`).join(", "), "."),
+      field("to", "Into another topic instead"), field("rate", "Messages a second (0: as fast as it goes)", { type: "number", min: 0, max: 10000, value: 0 }),
+      field("pause_lag", "Wait while consumers are so many behind (0: never)", { type: "number", min: 0, value: 0 }),
+      field("pause_deaths", "Pause when so many died again (0: never)", { type: "number", min: 0, value: 0 }),
+    ], "Replay", async (asked) => {
+      const job = await api("POST", `${where}/replay`, { ...chosen(said), to: asked.to, rate: Number(asked.rate), pause_lag: Number(asked.pause_lag), pause_deaths: Number(asked.pause_deaths) });
+      toast(`Replay ${job.id} is under way`);
+    });
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
+async function purge(where, said) {
+  try {
+    const plan = await api("POST", `${where}/purge`, { ...chosen(said), dry_run: true });
+    await confirm("Purge dead letters?", `${count(plan.messages)} are removed for good.`, "Purge", async () => {
+      const done = await api("POST", `${where}/purge`, chosen(said));
+      toast(`${count(done.messages)} removed`);
+    });
+  } catch (error) {
+    toast(error.message, true);
+  }
+}
+
+async function connections(parts, keep) {
+  const { connections: rows, total } = await get("connections");
+  const shown = rows.filter((row) => `${row.client} ${row.address} ${row.groups}`.includes(keep.filter ?? ""));
+  return [
+    head("Connections", null, filterBox(keep, "Filter  ( / )")),
+    card(null, table(shown, [
+      { title: "session", number: true, cell: (row) => row.session }, { title: "client", wide: true, cell: (row) => row.client }, { title: "address", cell: (row) => h("code", {}, row.address) },
+      { title: "seen", number: true, cell: (row) => `${row.seen_seconds_ago.toFixed(1)} s ago` },
+      { title: "groups", cell: (row) => row.groups.flatMap((name, at) => [at ? ", " : "", link(name, "groups", name)]) },
+      { title: "subscriptions", number: true, cell: (row) => row.subscriptions }, { title: "in flight", number: true, cell: (row) => count(row.in_flight) },
+    ], "Nobody is connected."), total > rows.length ? h("div", { class: "soft" }, `The first ${rows.length} of ${total}.`) : null),
+  ];
+}
+
+async function settings(parts, keep) {
+  const { settings: rows } = await api("GET", "/admin/config");
+  const shown = rows.filter((row) => row.key.includes(keep.filter ?? ""));
+  return [
+    head("Settings", null, filterBox(keep, "Filter by key  ( / )")),
+    card(null, table(shown, [
+      { title: "key", cell: (row) => h("code", {}, row.key) }, { title: "value", cell: (row) => h("b", {}, row.value || "–") },
+      { title: "from", cell: (row) => h("span", { class: row.origin === "default" ? "soft" : "pill" }, row.origin) }, { title: "what for", wide: true, cell: (row) => h("span", { class: "soft" }, row.says) },
+    ], "None matches.")),
+  ];
+}
+
+async function health() {
+  const found = await api("GET", "/health?deep=true");
+  const turn = (verb, on, title, text) => () => form(title, [h("div", {}, text), on ? field("reason", "Why", { value: "an operator asked for it" }) : null].filter(Boolean), on ? "Do it" : "Go on",
+    (said) => api("POST", `/admin/${verb}`, on ? { on, reason: said.reason } : { on }), on);
+  return [
+    head("Health", null, pill(found.status),
+      found.level === "normal" ? h("button", { onclick: turn("readonly", true, "Take no messages?", "Publishes are refused; delivery goes on.") }, "Read-only…")
+        : h("button", { class: "main", onclick: turn(found.level === "maintenance" ? "maintenance" : "readonly", false, "Take messages again?", "Publishes are accepted again.") }, "Take messages again"),
+      found.level === "normal" ? h("button", { onclick: turn("maintenance", true, "Maintenance?", "Like read-only, and /ready says no, so that balancers send nobody here.") }, "Maintenance…") : null,
+      h("button", { onclick: async () => { await api("POST", "/admin/checkpoint"); toast("A checkpoint is being written"); } }, "Checkpoint")),
+    card("Components", table(found.components, [{ title: "component", cell: (row) => row.name }, { title: "", cell: (row) => pill(row.status) }, { title: "", wide: true, cell: (row) => row.says }], "")),
+    card("Broker", h("dl", {}, ...[["id", found.broker], ["version", found.version], ["up", lasting(found.uptime_seconds)], ["level", found.level], ["stored to", `lsn ${count(found.stored_lsn)}`]]
+      .flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), h("p", {}, h("a", { href: "/docs" }, "HTTP API"), " · ", h("a", { href: "/metrics" }, "metrics"))),
+  ];
+}
+
+async function trace(parts) {
+  const found = await get("trace", parts[0] ?? "");
+  return [
+    head(found.message.message_id, link(found.message.topic, "topics", found.message.topic), h("button", { onclick: () => message(found.message) }, "Show it")),
+    card("Where it is", table(found.groups, [
+      { title: "group", cell: (row) => link(row.group, "groups", row.group) }, { title: "state", cell: (row) => pill(row.state) },
+      { title: "member", cell: (row) => row.member || "–" }, { title: "tries", number: true, cell: (row) => row.attempts },
+    ], "No group reads its topic.")),
+    card("Message", h("pre", {}, textOf(found.message.value))),
+  ];
+}
+
+// Moving around
+
+const VIEWS = { overview, topics, groups, dead, connections, settings, health, trace };
+const SECTIONS = [["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["dead", "Dead letters"], ["connections", "Connections"], ["settings", "Settings"], ["health", "Health"]];
+const counts = {};
+
+for (const [name, title] of SECTIONS) {
+  counts[name] = h("span", { class: "count", hidden: true });
+  document.querySelector("nav").append(h("a", { href: name === "overview" ? "#/" : `#/${name}`, "data-view": name }, title, counts[name]));
+}
+
+function setCount(name, many) {
+  counts[name].hidden = !many;
+  counts[name].textContent = short(many);
+}
+
+let here = "";
+let keep = {};
+let looking = 0;
+let timer = 0;
+
+async function look() {
+  clearTimeout(timer);
+  const mine = ++looking;
+  const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+  const name = parts[0] in VIEWS ? parts.shift() : "overview";
+  const moved = here !== location.hash;
+  if (moved) {
+    keep = {};
+    here = location.hash;
+    main.scrollIntoView();
+    document.title = `${parts[0] ?? SECTIONS.find(([each]) => each === name)?.[1] ?? "Message"} · Dovetail`;
+    get("dlq").then((found) => setCount("dead", found.total), () => {});
+    for (const each of document.querySelectorAll("nav a")) each.toggleAttribute("aria-current", each.dataset.view === name);
+  }
+  try {
+    const found = await VIEWS[name](parts, keep);
+    if (mine !== looking) return;
+    paint(found);
+    state("ok");
+  } catch (error) {
+    if (mine !== looking) return;
+    if (!(error instanceof Refused)) state("unreachable");
+    if (moved) paint([head("This can't be shown", null), card(null, error.message)]);
+  }
+  timer = setTimeout(look, LOOK_MS);
+}
+
+function paint(found) {
+  // What somebody is typing into stays as it is: only its surroundings are new.
+  const busy = main.contains(document.activeElement) ? document.activeElement : null;
+  if (busy?.closest("form.row")) return;
+  const place = busy?.id === "filter" ? busy.selectionStart : null;
+  const scrolled = [...main.querySelectorAll(".table")].map((each) => each.scrollLeft);
+  const focused = busy && busy.id !== "filter" ? [...main.querySelectorAll("a, button")].indexOf(busy) : -1;
+  main.replaceChildren(...found.filter(Boolean));
+  main.querySelectorAll(".table").forEach((each, at) => (each.scrollLeft = scrolled[at] ?? 0));
+  if (place !== null) {
+    const box = main.querySelector("#filter");
+    box?.focus();
+    box?.setSelectionRange(place, place);
+  } else if (focused >= 0) {
+    main.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
+  }
+}
+
+async function state(reached) {
+  const node = document.querySelector("#health");
+  if (reached !== "ok") {
+    node.className = "pill failed";
+    node.textContent = "unreachable";
+    return;
+  }
+  const found = await api("GET", "/health").catch(() => null);
+  node.className = `pill ${found?.status ?? "failed"}`;
+  node.textContent = found ? (found.level === "normal" ? found.status : found.level) : "unreachable";
+}
+
+document.querySelector("#find").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const id = values(event.target).id.trim();
+  if (id) location.hash = "#/" + path("trace", id);
+});
+
+const THEMES = ["", "light", "dark"];
+const setTheme = (theme) => { document.documentElement.dataset.theme = theme; localStorage.setItem("theme", theme); };
+setTheme(localStorage.getItem("theme") ?? new URLSearchParams(location.search).get("theme") ?? "");
+document.querySelector("#theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+  setTheme(next);
+  toast(`Colours: ${next || "as the system has it"}`);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || dialog.open || event.target.matches("input, textarea, select")) return;
+  const section = SECTIONS[Number(event.key) - 1];
+  if (section) location.hash = section[0] === "overview" ? "#/" : `#/${section[0]}`;
+  else if (event.key === "/") (main.querySelector("#filter") ?? document.querySelector("#find input")).focus();
+  else if (event.key === "n") main.querySelector("[data-key=n]")?.click();
+  else if (event.key === "?") show("Keys", h("dl", {}, ...[["1 – 7", "sections"], ["/", "filter, or find a message"], ["n", "new topic, or publish"], ["Esc", "close"]]
+    .flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
+  else return;
+  event.preventDefault();
+});
+
+window.addEventListener("hashchange", look);
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : look()));
+look();

@@ -26,6 +26,7 @@ from dovetail.runtime.http.models import (
     ConfigView,
     ConnectionList,
     ConnectionView,
+    Counts,
     Done,
     GroupStats,
     GroupTrace,
@@ -167,8 +168,17 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
         gate.server.connection_count,
     )
     minutes = list(history.minutes)[-call.query.history :] if call.query.history else []
+    figures = gate.server.metrics
+    counts = Counts(
+        figures.published.total(),
+        figures.delivered.total(),
+        figures.settled.total(),
+        figures.failed.total(),
+        figures.dead.total(),
+        figures.refused.total(),
+    )
     by_name = dict(sorted(topics.items()))
-    return Stats(time.time_ns() // 1_000_000, totals, by_name, dict(sorted(groups.items())), minutes)
+    return Stats(time.time_ns() // 1_000_000, totals, counts, by_name, dict(sorted(groups.items())), minutes)
 
 
 async def connections(gate: Gate, call: Call[Nothing, None]) -> ConnectionList:

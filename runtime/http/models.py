@@ -522,6 +522,17 @@ class Minute(View, frozen=True):
     connections: int
 
 
+class Counts(View, frozen=True):
+    """Since the broker started."""
+
+    published: int
+    delivered: int
+    settled: int
+    failed: int
+    dead_letters: int
+    refused: int
+
+
 class Totals(View, frozen=True):
     published: Rates
     delivered: Rates
@@ -540,6 +551,7 @@ class Totals(View, frozen=True):
 class Stats(View, frozen=True):
     at: int
     totals: Totals
+    counts: Counts
     topics: dict[str, TopicStats]
     groups: dict[str, GroupStats]
     history: list[Minute]

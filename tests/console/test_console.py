@@ -1,0 +1,113 @@
+"""The console in a real browser. Where none can be had the tests are skipped, and say so."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.records import TopicConfig
+from dovetail.core.state import Settings
+from tests.broker.house import House
+from tests.console.browser import browsing, find_browser
+from tests.http.api import Api, text
+
+CHROMIUM = find_browser()
+FILES = Path(__file__).parents[2] / "runtime" / "console"
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="NO BROWSER: the console was not tested; install chromium (apt-get install chromium)"
+)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    house = House(str(tmp_path / "data"), Settings(topic_defaults=TopicConfig(max_retries=0)))
+    yield Api(house)
+    house.stop()
+
+
+def test_the_console_asks_nobody_but_the_broker() -> None:
+    for name in ("index.html", "console.js", "console.css"):
+        found = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`]*", (FILES / name).read_text())
+        assert [each for each in found if "www.w3.org" not in each] == [], name
+
+
+@needs_browser
+def test_a_message_is_published_dies_is_looked_at_and_replayed_through_the_console(api: Api, tmp_path: Path) -> None:
+    asyncio.run(_story(api, tmp_path))
+
+
+async def _story(api: Api, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/#/topics") as page:
+        await page.click("New topic")
+        await page.fill("name", "orders")
+        await page.click("Make it", "dialog")
+        await page.sees("Nobody reads it now.")
+        await page.click("Publish")
+        await page.fill("text", '{"order": 7}')
+        await page.fill("key", "c1")
+        await page.click("Publish", "dialog")
+        await page.sees('"order": 7')
+        await asyncio.to_thread(api.join, "billing", "orders")
+        (message,) = await asyncio.to_thread(api.poll, "billing")
+        await page.key("3")
+        await page.sees("round-robin")
+        await page.click("billing")
+        await page.sees("abel")
+        await page.sees("Under way (1)")
+        settle = {"receipts": [message["receipt"]], "reason": "no such customer"}
+        await asyncio.to_thread(lambda: api.post("/v1/groups/billing/reject", **settle))
+        await page.key("4")
+        await page.sees("No replay yet.")
+        await page.click("orders", "main")
+        await page.sees("no such customer")
+        await page.click("orders:0:0", "main")
+        await page.until("document.querySelector('dialog').open")
+        await page.sees('"order": 7')
+        await page.click("Close", "dialog")
+        await page.click("Replay…")
+        await page.sees("1 to orders")
+        await page.click("Replay", "dialog")
+        await page.sees("1 of 1")
+        await page.until("!!document.querySelector('main .pill.done')")
+        (again,) = await asyncio.to_thread(lambda: api.poll("billing", timeout="5s"))
+        assert text(again) == '{"order": 7}'
+        assert page.troubles == []
+
+
+@needs_browser
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_every_page_shows_itself_without_trouble_and_within_its_width(
+    api: Api, tmp_path: Path, theme: str, width: int
+) -> None:
+    api.join("billing", "orders")
+    api.publish("orders", "x")
+    asyncio.run(_pages(api, tmp_path, theme, width))
+
+
+async def _pages(api: Api, tmp_path: Path, theme: str, width: int) -> None:
+    assert CHROMIUM is not None
+    pages = {
+        "": "Busiest topics",
+        "topics": "orders",
+        "topics/orders": "Subscribers",
+        "groups": "billing",
+        "groups/billing": "abel",
+        "dead": "None.",
+        "connections": "abel",
+        "settings": "topic.lease",
+        "health": "Components",
+        "trace/orders%3A0%3A0": "Where it is",
+    }
+    async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/?theme={theme}", width) as page:
+        for place, shows in pages.items():
+            await page.run(f"location.hash = '#/{place}'")
+            await page.sees(shows)
+            overflow = await page.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert overflow <= 0, f"{place} is wider than the screen by {overflow}"
+            assert len(await page.picture()) > 5_000
+        assert page.troubles == []
