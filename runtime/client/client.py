@@ -239,7 +239,7 @@ class Client:
         headers    names and values; default none
         delay      deliver it that much later; default 0: at once
         ttl        forget it if it was not delivered by then; default 0: never
-        priority   "normal", the default, is all that protocol version 1 knows
+        priority   its lane in a topic that has lanes: critical, high, normal (the default), low or background
         partition  default None: by the key's murmur3 hash, without a key as the broker likes
         """
         return await self._direct_producer().publish(
@@ -267,6 +267,7 @@ class Client:
         max_pending_bytes: int = 64 * 1024 * 1024,
         max_in_flight: int = 8,
         timeout: Duration | None = None,
+        idempotent: bool = False,
     ) -> Producer:
         """A producer that gathers messages into batches: `async with dv.producer("orders") as orders:`.
 
@@ -282,6 +283,8 @@ class Client:
         max_in_flight      batches on their way at a time; default 8. A batch that is refused as BUSY may be overtaken
                            by those on their way behind it: with 1 a partition's order holds even then
         timeout            from `send` to the receipt; default the client's
+        idempotent         a batch that is sent again, because its receipt did not come, is recognised by the broker and
+                           stored once; then one batch is on its way at a time; default False
         """
         self._check_open()
         producer = Producer(
@@ -297,6 +300,7 @@ class Client:
             max_pending_bytes=max_pending_bytes,
             max_in_flight=max_in_flight,
             timeout=self._timeout if timeout is None else timeout,
+            idempotent=idempotent,
         )
         self._producers.add(producer)
         return producer
@@ -326,7 +330,7 @@ class Client:
         auto_ack      a message is settled when it is sent, and lost if this program fails; default False: settle each
         max_inflight  unsettled messages that the broker sends ahead, 1 to 65,535; default 100. While you go on taking
                       messages, the leases of those that wait here are extended for you
-        strategy      how the group shares: "round-robin" or "least-loaded" by message; "range",
+        strategy      how the group shares: "round-robin", "least-loaded" or "key-ordered" by message; "range",
                       "partitioned-round-robin", "sticky" or "cooperative-sticky" by partition; default "": the group's
                       own. Its first member decides, whoever asks for another is refused
         member        our name in the group, under which a new connection takes its place again; default: this client's
