@@ -18,10 +18,10 @@ from dovetail.core.evolve import evolve_frame
 from dovetail.core.journal_format import Entry, Item, records_of
 from dovetail.core.records import LogTrimmed, SyncPolicy
 from dovetail.core.state import Durable
-from dovetail.runtime.storage.disk import Op, run
+from dovetail.runtime.storage.disk import Kind, Op, Sync, SyncFailed, run
 from dovetail.runtime.storage.findings import Outcome
 from dovetail.runtime.storage.layout import StoreOptions
-from dovetail.sim.disk import Odometer, SimDisk
+from dovetail.sim.disk import Odometer, SimDisk, fail
 from tests.storage.build import Broker
 
 BOUND = int(os.environ.get("DOVETAIL_CRASHES", "8"))
@@ -269,6 +269,30 @@ def test_a_crash_during_recovery_from_a_crash_loses_nothing() -> None:
     disk.after = after  # type: ignore[method-assign]
     roll_and_recycle(disk, history)
     assert seen > 100
+
+
+def test_what_recovery_found_unsynced_is_in_the_journal_for_good_before_it_reaches_a_log() -> None:
+    """A process is killed between a commit's write and its sync; then, during recovery, the machine stops."""
+    random = Random(7)
+    history = History()
+    history.note(Durable())
+    disk = Watched(Random(7))
+    broker = Recorded(disk, history)
+    log = broker.create("orders")
+    confirmed = broker.durable.lsn
+    disk.fault = fail(Kind.IO, lambda op: isinstance(op, Sync))
+    with pytest.raises(SyncFailed):
+        broker.publish(log, b"written and not synced" * 9)
+    disk.fault = None
+    history.confirmed = confirmed
+    disk.kill()
+
+    def after() -> None:
+        for left in outcomes(disk, random, 12):
+            check_recovered(left, history)
+
+    disk.after = after  # type: ignore[method-assign]
+    check_recovered(disk, history)
 
 
 def _become(twin: SimDisk, disk: SimDisk) -> None:

@@ -115,7 +115,11 @@ def test_a_flipped_bit_is_repaired_or_reported(scene: Scene) -> None:
             disk.flip(path, bit)
             outcome = scene.check(disk, f"bit {bit} of {path}")
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            bit += BIT_STEP
+            if path.endswith("index"):
+                assert outcome in ("harmless", "repaired"), f"bit {bit} of {path}"
+                bit += 1
+            else:
+                bit += BIT_STEP
         bit -= len(data) * 8
     assert outcomes.keys() >= {"repaired", "harmless"}
     assert outcomes.keys() & {"reported", "reported by a read"}

@@ -132,6 +132,26 @@ def test_a_tombstone_goes_with_its_key_once_it_is_old() -> None:
     assert [each[:2] for each in records_of(broker.read_all(log))[:2]] == [(1, b"other"), (3, None)]
 
 
+def test_compaction_leaves_alone_what_recovery_might_have_to_write_again() -> None:
+    broker = Broker(sim_disk())
+    log = broker.create("orders")
+    for number in range(30):
+        keyed(broker, log, [(b"key", b"%d" % number * 60)], Compression.NONE)
+    broker.checkpoint()
+    limit = broker.durable.logs[log].end
+    for number in range(30):
+        keyed(broker, log, [(b"key", b"%d" % number * 60)], Compression.NONE)
+    before = run(broker.disk, broker.store.parts(log))
+    broker.checkpoint()
+    work = broker.store.compaction(log, 0)
+    assert work is not None
+    while run(broker.disk, work.step()):
+        pass
+    after = run(broker.disk, broker.store.parts(log))
+    assert [part for part in after if part.end > limit] == [part for part in before if part.end > limit]
+    assert after[0].size_bytes < before[0].size_bytes
+
+
 def test_a_crash_in_a_compaction_leaves_every_latest_record() -> None:
     random = Random(3)
     disk = Watched(Random(3))
