@@ -204,7 +204,9 @@ class Producer(Client):
 
     def __init__(self, world: World, habits: plan.Producer) -> None:
         super().__init__(world, habits.name)
-        self._window = habits.window
+        self._window = min(habits.window, 5) if habits.idempotent else habits.window
+        self._id = habits.idempotent
+        self._sequences: dict[tuple[str, int], int] = {}
         self._outbox: deque[tuple[int, wire.Request]] = deque()
         self._under_way: dict[int, wire.Request] = {}
         self._numbers = 0
@@ -219,13 +221,27 @@ class Producer(Client):
         values = [
             f"{self.name}/{event.at_ms}/{event.topic}/{n}/".encode().ljust(event.size, b".") for n in range(event.count)
         ]
-        if event.singles:
+        if event.singles and not self._id:
             for value in values:
                 self._put(wire.Publish(event.topic, (), value, event.ttl_ms // 1000))
         else:
-            data = batch.build([(None, value, ()) for value in values], timestamp_ms=WALL_MS + event.at_ms)
-            self._put(wire.Produce(event.topic, event.partition, Acks.STORED, 0, event.ttl_ms, data))
+            self._put(self._batch(event, values))
         self._pump()
+
+    def _batch(self, event: plan.Publish, values: list[bytes]) -> wire.Produce:
+        records: list[batch.NewRecord] = [(None, value, ()) for value in values]
+        stamp_ms = WALL_MS + event.at_ms
+        partition = event.partition
+        if self._id:
+            partition = max(0, partition)
+            sequence = self._sequences.get((event.topic, partition), 0)
+            self._sequences[event.topic, partition] = sequence + len(values)
+            data = batch.build(
+                records, timestamp_ms=stamp_ms, producer_id=self._id, producer_epoch=0, base_sequence=sequence
+            )
+        else:
+            data = batch.build(records, timestamp_ms=stamp_ms)
+        return wire.Produce(event.topic, partition, Acks.STORED, event.delay_ms, event.ttl_ms, data)
 
     def _put(self, request: wire.Request) -> None:
         self._numbers += 1
@@ -271,14 +287,15 @@ class Consumer(Client):
         self.is_correlated = not habits.legacy
         self.is_good = False
         self._last: wire.Deliver | None = None
+        self._revoked: set[tuple[str, int]] = set()
         self.strike_on: plan.CrashClient | plan.Reset | None = None
 
     def connected(self) -> None:
         habits = self.habits
         if not habits.legacy:
             super().connected()
-        if habits.member and habits.group:
-            self.request(wire.JoinGroup(habits.group, habits.name))
+        if (habits.member or habits.strategy) and habits.group:
+            self.request(wire.JoinGroup(habits.group, habits.name, habits.strategy))
         self.request(wire.Subscribe(habits.pattern, habits.group, habits.credit, habits.auto_ack), self._subscribed)
         if self._last is not None and not habits.legacy and self._draw("stale", self._last.lease) < habits.stale:
             # Work that was done for the connection before this one: a broker must not take it.
@@ -309,6 +326,12 @@ class Consumer(Client):
             self._last = message if message.lease else self._last
             if message.lease and not self._strike("deliver"):
                 self._work(lambda line: self._settle(line, message))
+        elif isinstance(message, wire.Revoke):
+            # What is being worked on is given up with the partition.
+            self._revoked |= {(each.topic, each.partition) for each in message.partitions}
+            self.request(wire.JoinGroup(self.habits.group, self.habits.name, self.habits.strategy))
+        elif isinstance(message, wire.Assign):
+            self._revoked.clear()
         elif isinstance(message, wire.Delivery) and message.ack_deadline_ms and not self._strike("deliver"):
             self._work(lambda line: self._settle_single(line, message))
 
@@ -331,6 +354,8 @@ class Consumer(Client):
 
     def _settle(self, line: Line, message: wire.Deliver) -> None:
         habits = self.habits
+        if (message.topic, message.partition) in self._revoked:
+            return
         where = (message.topic, message.partition, message.lease)
         if not self.is_good and self._draw("ignore", *where) < habits.ignore:
             return

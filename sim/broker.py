@@ -218,6 +218,7 @@ class Broker:
     def pause(self, for_ms: int) -> None:
         """Stand still; what arrives waits."""
         self.paused_until_us = max(self.paused_until_us, self.world.now_us + for_ms * 1000)
+        self.world.books.broker_stands_still(self.paused_until_us)
         self.world.after(for_ms * 1000, self._resume)
 
     def _resume(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from dovetail.core import batch, frames, names, wire
+from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from dovetail.core.codes import Acks, Outcome, SettleAction, Status, Wait
 from dovetail.core.frames import FrameDecoder, FrameType
 from dovetail.core.node import SEEN_MS
@@ -40,7 +41,7 @@ class Violated(Exception):
 class _Hold:
     """One delivery under a lease, as the wire showed it."""
 
-    __slots__ = ("attempt", "granted_us", "lease", "life", "line", "log", "open", "sub", "until_us")
+    __slots__ = ("attempt", "given_up", "granted_us", "lease", "life", "line", "log", "open", "sub", "until_us")
 
     def __init__(
         self, line: _Line, sub: _Sub, log: LogKey, lease: int, attempt: int, granted_us: int, until_us: int
@@ -55,6 +56,8 @@ class _Hold:
         """The deadline; the broker's two clocks round to milliseconds each for itself, see `is_due`."""
         self.open = 0
         self.life = line.life
+        self.given_up = False
+        """Its partition was revoked, and the member has answered that."""
 
     def is_due(self, now_us: int) -> bool:
         """Whether the lease may have timed out."""
@@ -136,7 +139,19 @@ how far the log was confirmed."""
 class _Line:
     """A connection: both directions decoded, requests that wait for their answers."""
 
-    __slots__ = ("closed_us", "heard_us", "life", "name", "number", "pending", "reads", "subs", "turns", "writes")
+    __slots__ = (
+        "closed_us",
+        "heard_us",
+        "life",
+        "name",
+        "number",
+        "pending",
+        "reads",
+        "revoked",
+        "subs",
+        "turns",
+        "writes",
+    )
 
     def __init__(self, number: int, name: str, life: int) -> None:
         self.number = number
@@ -149,6 +164,8 @@ class _Line:
         self.subs: dict[str, _Sub] = {}
         self.closed_us = -1
         self.heard_us = 0
+        self.revoked: set[tuple[str, LogKey]] = set()
+        """Partitions, by group, that the member was asked to give up."""
 
 
 class _Log:
@@ -188,11 +205,22 @@ class Books:
         """Messages with a time to live."""
         self._expires_at_ms: dict[bytes, int] = {}
         self._lines: dict[int, _Line] = {}
+        self._partitioned: set[str] = set()
+        """Groups in which each partition belongs to one member."""
+        self._not_before_us: dict[bytes, int] = {}
+        """When a delayed message that was sent several times is due at the earliest."""
+        self._shown: dict[str, dict[bytes, tuple[int, int]]] = {}
+        """Where each message was seen first, by topic."""
+        self._once: set[bytes] = set()
+        """What idempotent producers sent: stored once, however often it was sent."""
+        self._due_us: dict[str, dict[bytes, int]] = {}
+        """Delayed messages by topic that have not shown up yet, and when they are due."""
         self._closing: dict[int, _Line] = {}
         """Connections that are over but for the broker's last words."""
         self._holds: dict[tuple[int, int], _Hold] = {}
         """Leases by connection and number."""
         self._now_us = 0
+        self._deaf_until_us = 0
         self._life = 1
         self._life_began_us = 0
         self._durable_us = -1
@@ -202,6 +230,10 @@ class Books:
         self._lease_us = setup.broker.lease_ms * 1000
         self._attempts_max = setup.broker.max_retries + 1
         self._honest = setup.has_honest_clock
+
+    def broker_stands_still(self, until_us: int) -> None:
+        """Until then, and in its first tick afterwards, the broker hears nothing of anybody."""
+        self._deaf_until_us = until_us + SLACK_US
 
     # What passes
 
@@ -278,6 +310,8 @@ class Books:
                     self._deliver(line, message, now_us, latency_us)
                 elif isinstance(message, wire.Delivery):
                     self._deliver_single(line, message, now_us, latency_us)
+                elif isinstance(message, wire.Revoke):
+                    line.revoked |= {(message.group, (each.topic, each.partition)) for each in message.partitions}
                 elif isinstance(message, wire.Error):
                     self._error(line, message, now_us)
 
@@ -288,7 +322,7 @@ class Books:
             silent_us = now_us - line.heard_us
             limit_us = (self.plan.broker.session_timeout_ms - SEEN_MS) * 1000 - SLACK_US
             text = f"{line.name} was ended for silence after {silent_us // 1000} ms"
-            self._judge("I-SESSION", silent_us >= limit_us, text)
+            self._judge("I-SESSION", silent_us >= limit_us or now_us < self._deaf_until_us, text)
 
     # Requests
 
@@ -298,6 +332,11 @@ class Books:
             case wire.Produce():
                 values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
                 self._offer(request.topic, values, request.ttl_ms)
+                if request.delay_ms:
+                    for value in values:
+                        self._not_before_us.setdefault(value, now_us + request.delay_ms * 1000)
+                if batch.read_header(request.batch).producer_id >= 0:
+                    self._once.update(values)
                 self.note(
                     line.name, "publish", topic=request.topic, first=0, last=len(values) - 1, latency_us=latency_us
                 )
@@ -319,6 +358,8 @@ class Books:
                 self._release_credit(request.group, (request.topic, request.partition))
             case wire.Fetch():
                 return (self._log((request.topic, request.partition)).confirmed_end,)
+            case wire.JoinGroup():
+                self._joining(line, request, now_us)
             case wire.Unsubscribe():
                 sub = line.subs.pop(request.subscription_id, None)
                 if sub is not None:
@@ -332,6 +373,18 @@ class Books:
             case _:
                 pass
         return ()
+
+    def _joining(self, line: _Line, request: wire.JoinGroup, now_us: int) -> None:
+        """A member joins, or gives up what was revoked: what it still held of that returns to the group."""
+        if request.strategy in PARTITIONED_STRATEGIES:
+            self._partitioned.add(request.group)
+        given_up = [log for group, log in line.revoked if group == request.group]
+        line.revoked = {each for each in line.revoked if each[0] != request.group}
+        for sub in line.subs.values():
+            if sub.group == request.group and given_up:
+                self._disturbed_us[sub.group] = now_us
+                for lease in [lease for lease, hold in sub.holds.items() if hold.log in given_up]:
+                    sub.holds.pop(lease).given_up = True
 
     def _offer(self, topic: str, values: Sequence[bytes], ttl_ms: int) -> None:
         offered = self._offered.setdefault(topic, {})
@@ -380,6 +433,8 @@ class Books:
         match request, answer:
             case wire.Produce(), wire.ProduceAnswer():
                 values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+                if request.delay_ms:
+                    return self._delayed(request, values, asked_us)
                 if request.ttl_ms:
                     self._expires_at_ms.update(dict.fromkeys(values, answer.timestamp_ms + request.ttl_ms))
                 self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked_us, now_us)
@@ -401,6 +456,17 @@ class Books:
             case _:
                 pass
         return None
+
+    def _delayed(self, request: wire.Produce, values: Sequence[bytes], asked_us: int) -> None:
+        """Delayed messages are stored: they are owed to their topic when they are due."""
+        self._durable_us = max(self._durable_us, asked_us)
+        self.confirmed += len(values)
+        owed = self._due_us.setdefault(request.topic, {})
+        known = self._shown.get(request.topic, ())
+        for value in values:
+            if value not in known:
+                owed[value] = asked_us + request.delay_ms * 1000
+        self.note("world", "delayed", topic=request.topic, first=0, last=len(values) - 1)
 
     def _confirm(
         self, line: _Line, log: LogKey, base: int, values: Sequence[bytes], asked_us: int, now_us: int
@@ -548,6 +614,8 @@ class Books:
         granted_us = self._granted_us(deadline_ms, now_us) if lease else now_us
         hold = _Hold(line, sub, log, lease, attempt, granted_us, granted_us + self._lease_us)
         reader = self._reader(sub.group, *log)
+        if sub.group in self._partitioned:
+            self._check_owner(sub, reader, log, now_us)
         self._check_order(sub, reader, log, ranges, now_us)
         for first, last in ranges:
             hold.open += last - first + 1
@@ -564,6 +632,16 @@ class Books:
         if not self._honest:
             return now_us - SLACK_US
         return min(now_us, (deadline_ms - WALL_MS) * 1000 - self._lease_us)
+
+    def _check_owner(self, sub: _Sub, reader: _Reader, log: LogKey, now_us: int) -> None:
+        """In a partitioned group nobody gets messages of a partition while another member holds some (I-OWNER)."""
+        for line in self._lines.values():
+            for other in line.subs.values():
+                if other is sub or other.group != sub.group or line is sub.line:
+                    continue
+                held = [hold for hold in other.holds.values() if hold.log == log and not hold.is_due(now_us)]
+                alone = not held or reader.seeking > 0 or reader.sought_us >= held[0].granted_us
+                self._judge("I-OWNER", alone, f"{log} goes to {sub.line.name} while {line.name} holds some of it")
 
     def _check_alive(self, log: LogKey, offset: int, value: bytes, granted_us: int) -> None:
         """What is past its time to live is not sent (I-TTL)."""
@@ -622,7 +700,7 @@ class Books:
     def _check_exclusive(self, message: _Message, before: _Hold, hold: _Hold, where: str, now_us: int) -> None:
         """One live lease per offset and group (I-LEASE)."""
         timed_out = before.is_due(now_us)
-        gone = before.line.closed_us >= 0 or before.life != self._life or before.sub.over
+        gone = before.line.closed_us >= 0 or before.life != self._life or before.sub.over or before.given_up
         self._judge(
             "I-LEASE",
             timed_out or gone,
@@ -662,7 +740,8 @@ class Books:
                         del sub.holds[lease]
 
     def _is_held(self, message: _Message, hold: _Hold) -> bool:
-        return message.hold is hold and not message.over and hold.line.closed_us < 0 and not hold.sub.over
+        over = message.over or hold.line.closed_us >= 0 or hold.sub.over or hold.given_up
+        return message.hold is hold and not over
 
     # Seeks
 
@@ -718,6 +797,15 @@ class Books:
                     "I-INVENTED", offered, f"{log}: offset {offset} holds {value[:40]!r}, which nobody published"
                 )
             known.content[offset] = value
+            self._shown.setdefault(log[0], {}).setdefault(value, (log[1], offset))
+            if value in self._once and not log[0].endswith(".dlq"):
+                place = self._shown[log[0]][value]
+                self._judge("I-ONCE", place == (log[1], offset), f"{log}: {offset} holds again what is at {place}")
+            self._due_us.get(log[0], {}).pop(value, None)
+            due_us = self._not_before_us.get(value)
+            if due_us is not None and self._honest:
+                early = self._now_us < due_us - SLACK_US
+                self._judge("I-DELAY", not early, f"{log}: offset {offset} shows {due_us - self._now_us} us early")
         else:
             self._judge(
                 "I-CONTENT", before == value, f"{log}: offset {offset} held {before[:40]!r}, now {value[:40]!r}"
@@ -782,6 +870,10 @@ class Books:
     def unsettled(self, now_us: int) -> list[str]:
         """What groups still have to do, in words; empty when everything was settled one way or another."""
         left: list[str] = []
+        for topic, owed in sorted(self._due_us.items()):
+            late = [due_us for due_us in owed.values() if due_us < now_us]
+            if owed:
+                left.append(f"{len(owed)} delayed messages of {topic} have not come, {len(late)} of them are overdue")
         for group in sorted(self.groups):
             for log in sorted(self.logs):
                 if not any(names.matches(pattern, log[0]) for pattern in self.groups[group]):

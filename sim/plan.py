@@ -25,6 +25,7 @@ class Publish(Event, frozen=True):
     partition: int = -1
     size: int = 40
     ttl_ms: int = 0
+    delay_ms: int = 0
     singles: bool = False
 
 
@@ -196,6 +197,8 @@ class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     name: str
     window: int = 8
+    idempotent: int = 0
+    """Its producer id, if what it sends again must not be stored again; it then names partitions, not singles."""
 
 
 class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -211,6 +214,8 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Speaks the source document's frames alone: one DELIVERY and one ACK per message."""
     member: bool = False
     """Joins under a name of its own, which it keeps when it comes back."""
+    strategy: str = ""
+    """How its group is served, "" for the default; a partitioned group's members give up what is revoked."""
     nack: int = 0
     reject: int = 0
     ignore: int = 0

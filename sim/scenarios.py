@@ -66,7 +66,7 @@ def plan_of(name: str, seed: int) -> Plan:
             credit=random.choice((5, 20, 100)),
             process_ms=random.choice((1, 10, 50)),
             member=place % 2 == 0,
-            stale=300,
+            stale=1000,
             **scenario.habits,  # type: ignore[arg-type]  # rates by name
         )
         for place, each in enumerate(WORKERS)
@@ -77,7 +77,7 @@ def plan_of(name: str, seed: int) -> Plan:
         chaos_ms=CHAOS_MS,
         broker=scenario.broker,
         topics=(plan.Topic("orders", 2),),
-        producers=(plan.Producer(name="p0"), plan.Producer(name="p1")),
+        producers=(plan.Producer(name="p0"), plan.Producer(name="p1", idempotent=1)),
         consumers=(*consumers, plan.Consumer(name="audit", pattern="orders", group="audit", durable=500)),
         poison=random.choice((0, 5)),
         events=tuple(sorted(events, key=_at)),
@@ -148,6 +148,13 @@ def _skew_during_session_timeout(random: Random) -> list[AnyEvent]:
 
 def _zombie_member(random: Random) -> list[AnyEvent]:
     return [PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=2_600) for at in _moments(random, 4)]
+
+
+def _ghost_member(random: Random) -> list[AnyEvent]:
+    return [
+        CrashClient(at_ms=at, who=random.choice(WORKERS), for_ms=30, on="deliver", silent=True)
+        for at in _moments(random, 8)
+    ]
 
 
 def _disk_full_during_recovery(random: Random) -> list[AnyEvent]:
@@ -284,6 +291,9 @@ SCENARIOS: dict[str, Scenario] = {
     "disk-error-during-settle": Scenario("the disk fails while a settle is written", _disk_error_during_settle),
     "skew-during-session-timeout": Scenario("the clock jumps while a session times out", _skew_during_session_timeout),
     "zombie-member": Scenario("a member stands still past its session, and comes back with old acks", _zombie_member),
+    "ghost-member": Scenario(
+        "a member's machine vanishes; it is back at once and settles what its ghost still holds", _ghost_member
+    ),
     "disk-full-during-recovery": Scenario("no space is left while the broker recovers", _disk_full_during_recovery),
     "broker-and-half-the-consumers": Scenario(
         "the broker and half of a group die together", _broker_and_half_the_consumers

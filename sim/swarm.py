@@ -21,7 +21,8 @@ def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
     random = dice.stream(seed, "swarm")
     topics = tuple(plan.Topic(name, random.choice((1, 1, 2, 3))) for name in TOPICS[: random.randint(1, 3)])
     producers = tuple(
-        plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16))) for n in range(random.randint(1, 3))
+        plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16)), idempotent=random.choice((0, 0, 7 + n)))
+        for n in range(random.randint(1, 3))
     )
     crowd = plan.Plan(
         name="swarm",
@@ -61,14 +62,15 @@ def _consumers(random: Random, topics: tuple[plan.Topic, ...]) -> tuple[plan.Con
     for number in range(random.randint(1, 3)):
         pattern = random.choice(("#", random.choice(topics).name))
         kind = random.choice(("good", "good", "nacking", "mixed"))
+        strategy = random.choice(("", "", "", "range", "sticky", "cooperative-sticky"))
         for place in range(random.randint(1, 4)):
-            consumers.append(_consumer(random, f"c{number}{'abcd'[place]}", f"g{number}", pattern, kind))
+            consumers.append(_consumer(random, f"c{number}{'abcd'[place]}", f"g{number}", pattern, kind, strategy))
     for number in range(random.choice((0, 0, 1, 2))):
         consumers.append(plan.Consumer(name=f"f{number}", pattern="#", auto_ack=True, process_ms=1))
     return tuple(consumers)
 
 
-def _consumer(random: Random, name: str, group: str, pattern: str, kind: str) -> plan.Consumer:
+def _consumer(random: Random, name: str, group: str, pattern: str, kind: str, strategy: str) -> plan.Consumer:
     odd = kind == "mixed"
     return plan.Consumer(
         name=name,
@@ -77,7 +79,8 @@ def _consumer(random: Random, name: str, group: str, pattern: str, kind: str) ->
         credit=random.choice((1, 10, 50, 200)),
         process_ms=random.choice((0, 2, 20, 200)),
         auto_ack=odd and random.random() < 0.15,
-        legacy=random.random() < 0.15,
+        legacy=not strategy and random.random() < 0.15,
+        strategy=strategy,
         member=random.random() < 0.3,
         nack=random.choice((20, 100)) if kind == "nacking" else 0,
         reject=random.choice((0, 10)) if kind != "good" else 0,
@@ -94,6 +97,7 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     """What producers and operators do."""
     events: list[plan.AnyEvent] = []
     ttl_ms = random.choice((0, 0, 0, 1_000))
+    delay_ms = random.choice((0, 0, 500, 3_000))
     for producer in crowd.producers:
         at_ms = random.randint(0, 200)
         count = random.choice((1, 5, 30)) * scale
@@ -108,6 +112,7 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
                     count=random.randint(1, count),
                     size=random.choice((30, 60, 300)),
                     ttl_ms=ttl_ms if random.random() < 0.1 else 0,
+                    delay_ms=delay_ms if random.random() < 0.1 else 0,
                     singles=singles,
                 )
             )

@@ -46,8 +46,8 @@ ZOO = (
         "renamed-before-synced",
         "dovetail.runtime.storage.disk",
         "A file is renamed into place before its bytes are synced: empty configuration files after a power loss.",
-        "    yield Sync(beside)\n    yield Rename(beside, path)\n",
-        "    yield Rename(beside, path)\n",
+        "        yield Sync(beside)\n        yield Rename(beside, path)\n",
+        "        yield Rename(beside, path)\n",
     ),
     Mutant(
         "logs-not-synced-before-checkpoint",
@@ -124,7 +124,7 @@ ZOO = (
         "A settle is not checked against who holds the lease.",
         "turn.subscriptions[lease.subscription].session != session",
         "session < 0",
-        scenarios=("zombie-member", "rebalance-storm"),
+        scenarios=("ghost-member",),
     ),
     Mutant(
         "lease-outlives-its-deadline",
@@ -261,6 +261,21 @@ ZOO = (
         "        return self._point(bisect_right(self._offsets, offset) - 1)\n",
         "        return self._point(min(len(self._offsets) - 1, bisect_right(self._offsets, offset)))\n",
         scenarios=("memory-and-consumer-crashes",),
+    ),
+    Mutant(
+        "retries-stored-again",
+        "dovetail.core.producers",
+        "A producer that repeats a batch after a lost answer is not recognised: the charge is made twice.",
+        "        if sent.sequence == batch.base_sequence and sent.count == batch.count:\n            return sent\n",
+        "        if sent.sequence == batch.base_sequence and sent.count == batch.count:\n            return None\n",
+        scenarios=("crash-after-confirm",),
+    ),
+    Mutant(
+        "delayed-messages-forgotten-at-a-restart",
+        "dovetail.core.awaken",
+        "Timers of delayed messages are in memory alone: after a restart they wait for ever.",
+        "                alarms = put(alarms, at_ms, alarm)\n",
+        "                alarms = alarms if at_ms else put(alarms, at_ms, alarm)\n",
     ),
 )
 """Each with the scenarios in which to look first."""

@@ -1,0 +1,90 @@
+"""Named scenarios, users' own, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dovetail.sim import plan
+from dovetail.sim.replay_page import page
+from dovetail.sim.run import Verdict, run
+from dovetail.sim.scenarios import SCENARIOS, BadScenario, load, plan_of
+from dovetail.sim.trace import ParquetTrace, Row
+
+YAML = """
+name: two-workers
+chaos_ms: 2000
+topics: [{name: orders, partitions: 2}]
+producers: [{name: shop}]
+consumers:
+  - {name: w1, pattern: orders, group: workers}
+  - {name: w2, pattern: orders, group: workers, nack: 100}
+streams: [{who: shop, topic: orders, every_ms: 40, count: 4}]
+events:
+  - {do: Crash, at_ms: 900, power: true}
+  - {do: PauseClient, at_ms: 1200, who: w1, for_ms: 700}
+"""
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_named_scenario_keeps_every_promise(name: str) -> None:
+    result = run(plan_of(name, 1))
+    assert result.verdict.is_fine, f"dovetail sim run --scenario {name} --seed 1: {result.invariant} {result.text}"
+    assert result.faults > 1
+
+
+def test_a_scenario_of_a_user_is_read_from_yaml_and_run(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(YAML)
+    setup = load(str(path), 3)
+    assert [event.at_ms for event in setup.events if isinstance(event, plan.Crash)] == [900]
+    result = run(setup)
+    assert result.verdict is Verdict.OK
+    assert result.confirmed == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("events: [{do: Crahs, at_ms: 1}]", "Crahs"),
+        ("events: [{do: PauseClient, at_ms: 1, for_ms: 5, who: nobody}]", "nobody"),
+        ("chaos: 5", "chaos"),
+        ("- 1", "mapping"),
+    ],
+)
+def test_what_is_wrong_in_a_users_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(BadScenario, match=said):
+        load(str(path), 1)
+
+
+def test_a_trace_is_written_as_parquet_with_the_columns_of_its_specification(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    rows: list[Row] = []
+    setup = plan_of("drop-during-ack", 2)
+    with ParquetTrace(str(tmp_path / "trace.parquet"), setup.name, setup.seed) as file:
+
+        def keep(row: Row) -> None:
+            rows.append(row)
+            file.keep(row)
+
+        result = run(setup, keep)
+    table = pq.read_table(tmp_path / "trace.parquet")
+    assert table.num_rows == result.rows == len(rows)
+    assert table.column_names[:4] == ["run", "seed", "seq", "time_us"]
+    assert table.column("kind").to_pylist() == [row.kind for row in rows]
+
+
+def test_a_run_becomes_one_page_that_asks_the_network_for_nothing() -> None:
+    rows: list[Row] = []
+    result = run(plan_of("zombie-member", 1), rows.append)
+    text = page(rows, "a <run>", {"verdict": str(result.verdict)})
+    assert "a &lt;run&gt;" in text
+    assert "http://" not in text
+    assert "https://" not in text
+    data = text.split("const data = ", 1)[1].split(";\n", 1)[0]
+    assert len(json.loads(data)["rows"]) == result.rows
