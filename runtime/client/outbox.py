@@ -29,6 +29,7 @@ class Route(Struct, frozen=True, order=True):
     partition: int
     delay_ms: int = 0
     ttl_ms: int = 0
+    priority: int = 0
 
 
 class Batch(Generic[T]):

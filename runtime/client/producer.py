@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from dovetail.core import batch, names
 from dovetail.core.batch import NewRecord, RecordHeaders
 from dovetail.core.codes import Acks, Status
+from dovetail.core.codes import Priority as Lane
 from dovetail.core.compression import Compression
+from dovetail.core.kernels import next_sequence
 from dovetail.core.names import message_id
 from dovetail.core.wire import Error, Produce, ProduceAnswer, Refusal
 from dovetail.runtime.client.durations import Duration, milliseconds, seconds
@@ -47,6 +50,7 @@ Priority: TypeAlias = Literal["critical", "high", "normal", "low", "background"]
 Value: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
 
+_PRIORITIES: Final[dict[str, Lane]] = {lane.name.lower(): lane for lane in Lane if lane is not Lane.DEFAULT}
 _ACKS: Final[dict[str, Acks]] = {"none": Acks.NONE, "stored": Acks.STORED, "all": Acks.ALL}
 _COMPRESSIONS: Final[dict[str, Compression]] = {
     "none": Compression.NONE,
@@ -57,6 +61,8 @@ _COMPRESSIONS: Final[dict[str, Compression]] = {
 _PRODUCE_HEAD_BYTES_MAX: Final = 512  # a correlation, a topic's name and the numbers of a PRODUCE
 _RECORD_OVERHEAD_BYTES: Final = 16
 _KEPT_NAMES: Final = 4096
+_NOBODY: Final = (-1, -1, -1)
+_EPOCH_MAX: Final = 0x7FFF
 _NOT_KNOWN: Final = -1
 
 V = TypeVar("V")
@@ -99,6 +105,32 @@ class Home(Protocol):
     def producer_closed(self, producer: Producer) -> None: ...
 
 
+class Identity:
+    """Who an idempotent producer is: an id of its own choice, and sequence numbers for each log it writes to.
+
+    Each priority has an id of its own, because it may have a log of its own.
+    """
+
+    def __init__(self) -> None:
+        self._id = secrets.randbits(56) << 3
+        self._epoch = 0
+        self._sequences: dict[tuple[str, int, int], int] = {}
+
+    def next(self, route: Route, count: int) -> tuple[int, int, int]:
+        """Id, epoch and first sequence number of the next `count` records of a route."""
+        key = (route.topic, route.partition, route.priority)
+        sequence = self._sequences.get(key, 0)
+        self._sequences[key] = next_sequence(sequence, count)
+        return self._id + route.priority, self._epoch, sequence
+
+    def begin_epoch(self) -> None:
+        """Count anew: the broker takes an epoch it has not heard of from its first batch on."""
+        self._epoch += 1
+        if self._epoch > _EPOCH_MAX:
+            self._id, self._epoch = secrets.randbits(56) << 3, 0
+        self._sequences.clear()
+
+
 class Producer:
     """Made by `Client.producer`. `async with` it: leaving waits until everything is confirmed."""
 
@@ -117,6 +149,7 @@ class Producer:
         max_pending_bytes: int,
         max_in_flight: int,
         timeout: Duration,
+        idempotent: bool = False,
     ) -> None:
         _check_at_least("batch_bytes", batch_bytes, 1)
         _check_at_least("max_pending", max_pending, 1)
@@ -129,12 +162,13 @@ class Producer:
         self._linger = linger_ms / 1000
         self._acks = _chosen("acks", _ACKS, acks)
         self._compression = _chosen("compression", _COMPRESSIONS, compression)
+        self._identity = Identity() if idempotent else None
         self._retries = retries
         self._timeout = seconds(timeout)
         self._partitioner: Partitioner = partitioner(partitioner_name)
         self._outbox: Outbox[asyncio.Future[Receipt]] = Outbox(
             batch_bytes=batch_bytes,
-            in_flight_max=max_in_flight,
+            in_flight_max=1 if idempotent else max_in_flight,
             messages_max=max_pending,
             bytes_max=max_pending_bytes,
         )
@@ -169,18 +203,17 @@ class Producer:
         """
         # This runs once per message: what most messages do without is looked at only where it is there.
         name = self._topic_for(topic) if topic is not None or self._topic is None else self._topic
-        if priority != "normal":
-            _refuse_priority(priority)
+        lane = 0 if priority == "normal" else _chosen("priority", _PRIORITIES, priority)
         if isinstance(key, str):
             key = key.encode()
         value_bytes = value.encode() if isinstance(value, str) else bytes(value)
         if partition is None:
             partition = ANY
-            if key is not None or self._partitioner.needs_count:
+            if key is not None or self._partitioner.needs_count or self._identity is not None:
                 partition = self._partitioner.choose(name, key, await self._home.partition_count(name))
         elif partition < 0:
             raise ValueError(f"a partition is 0 or more, this is {partition}")
-        route = Route(name, partition, milliseconds(delay) if delay else 0, milliseconds(ttl) if ttl else 0)
+        route = Route(name, partition, milliseconds(delay) if delay else 0, milliseconds(ttl) if ttl else 0, lane)
         while self._outbox.full:
             await self._wait_for_room()
         if self._closed:
@@ -288,17 +321,22 @@ class Producer:
 
     def _send(self, link: Link, each: Batch[asyncio.Future[Receipt]]) -> None:
         if not each.data:
+            number, epoch, sequence = self._identity.next(each.route, len(each.records)) if self._identity else _NOBODY
             each.data = batch.build(
                 each.records,
                 timestamp_ms=time.time_ns() // 1_000_000,
                 compression=self._compression,
                 codecs=CODECS,
+                producer_id=number,
+                producer_epoch=epoch,
+                base_sequence=sequence,
             )
         if len(each.data) + _PRODUCE_HEAD_BYTES_MAX > link.frame_bytes_max:
             self._too_large(each, f"a frame holds {link.frame_bytes_max} bytes, the batch has {len(each.data)}")
             return
         route = each.route
-        produce = Produce(route.topic, route.partition, self._acks, route.delay_ms, route.ttl_ms, each.data)
+        times = (route.delay_ms, route.ttl_ms)
+        produce = Produce(route.topic, route.partition, self._acks, *times, each.data, route.priority)
         if self._acks == Acks.NONE:
             link.say(produce)
             self._succeed(each, ProduceAnswer(_NOT_KNOWN, _NOT_KNOWN, time.time_ns() // 1_000_000))
@@ -332,6 +370,7 @@ class Producer:
     def _too_large(self, each: Batch[asyncio.Future[Receipt]], reason: str) -> None:
         if len(each.records) > 1:
             # One large message must not take its neighbours with it.
+            self._begin_epoch()
             self._outbox.split(each)
         else:
             self._fail(each, Refused(Status.TOO_LARGE, reason))
@@ -345,7 +384,13 @@ class Producer:
                 future.set_result(Receipt(topic, partition, offset, timestamp_ms, answer.lane))
         self._leave(each)
 
+    def _begin_epoch(self) -> None:
+        """A batch that had its sequence numbers will not come: what follows must not be taken for a gap."""
+        if self._identity is not None:
+            self._identity.begin_epoch()
+
     def _fail(self, each: Batch[asyncio.Future[Receipt]], error: DovetailError) -> None:
+        self._begin_epoch()
         for future in each.tokens:
             if not future.done():
                 future.set_exception(error)
@@ -395,10 +440,6 @@ def _size(record: NewRecord) -> int:
 def _record_headers(headers: Headers) -> RecordHeaders:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return tuple([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs])
-
-
-def _refuse_priority(priority: Priority) -> NoReturn:
-    raise ValueError(f"priority {priority!r}: protocol version 1 has no lanes, so every message is 'normal'")
 
 
 def _check_at_least(name: str, value: float, least: int) -> None:

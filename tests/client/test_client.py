@@ -624,7 +624,7 @@ async def test_an_unread_auto_ack_subscription_stops_reading_instead_of_growing(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"priority": "high"}, "lanes"),
+        ({"priority": "urgent"}, "critical"),
         ({"delay": "soon"}, "duration"),
         ({"partition": -1}, "partition"),
     ],

@@ -353,6 +353,24 @@ async def test_everything_confirmed_survives_crashes_while_publishing(tmp_path: 
         assert firsts == sorted(firsts, key=lambda value: int(value[1:]))
 
 
+async def test_an_idempotent_producer_stores_each_message_once_whatever_is_killed(tmp_path: Path) -> None:
+    texts = [f"{number}" for number in range(600)]
+    async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
+        async with dv.producer("orders", idempotent=True, batch_bytes=200) as orders:
+            futures = []
+            for number, text in enumerate(texts):
+                futures.append(await orders.send(text, priority="high" if number % 5 == 0 else "normal"))
+                if number in (150, 300, 450):
+                    await futures[number - 50]
+                    await broker.kill()
+                    await broker.start()
+            await asyncio.gather(*futures)
+        stored = [message.text for message in await received(dv.subscribe("orders", group="all"), len(texts))]
+        (topic,) = await dv.topics("orders")
+    assert topic.messages == len(texts)
+    assert sorted(stored, key=int) == texts
+
+
 async def test_unacknowledged_messages_are_delivered_again_after_a_crash(tmp_path: Path) -> None:
     async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
         jobs = dv.subscribe("jobs", group="workers")
