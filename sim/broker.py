@@ -249,6 +249,8 @@ class Broker:
                 delay_us = self._latency_us(op)
                 if delay_us:
                     life.under_way.append(op)
+                    if isinstance(op, Sync):
+                        self.world.moment("sync")
                     yield self.world.env.timeout(delay_us)
                     while self.is_paused and not life.over:
                         yield self.world.env.timeout(self.paused_until_us - self.world.now_us)
@@ -354,7 +356,7 @@ class Broker:
                 joined = b"".join(data)
                 due_us = line.down.send(joined)
                 self.world.books.sent(line.number, joined, self.world.now_us, due_us)
-                self.world.moment()
+                self.world.moment(self.world.books.last_kind)
                 if life.over:
                     return True
             if closing:
@@ -427,7 +429,7 @@ class Broker:
             return
         assert life.node is not None
         self.world.books.received(line.number, data, self.world.now_us, sent_us)
-        self.world.moment()
+        self.world.moment(self.world.books.last_kind)
         if not life.over:
             life.node.receive(line.session, data)
             self.wake()

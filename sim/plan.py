@@ -47,7 +47,8 @@ class Crash(Event, frozen=True):
     """The broker dies and is started again: by power loss, which takes what was not synced, or as a process.
 
     With `after_ops` it dies at that disk operation from `at_ms` on, whichever it is; with `on`, at the next frame of
-    that kind which it sends (confirm, deliver, settled) or receives (settle), before anything more happens.
+    that kind which it sends (confirm, deliver, settled) or receives (settle), before anything more happens; `sync` is
+    the moment in which a sync has begun and is not done.
     """
 
     power: bool = True

@@ -256,7 +256,7 @@ def _crash_during_recovery(random: Random) -> list[AnyEvent]:
 
 
 def _torn_writes(random: Random) -> list[AnyEvent]:
-    return [Crash(at_ms=at, down_ms=1, after_ops=random.randint(1, 12)) for at in _moments(random, 12)]
+    return [Crash(at_ms=at, down_ms=1, on="sync") for at in _moments(random, 30)]
 
 
 def _slow_disk(random: Random) -> list[AnyEvent]:

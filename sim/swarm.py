@@ -158,7 +158,7 @@ def _crash_at_op(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
 
 
 def _crash_on_frame(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
-    moment = random.choice(("confirm", "deliver", "settle", "settled"))
+    moment = random.choice(("confirm", "deliver", "settle", "settled", "sync", "sync"))
     return plan.Crash(at_ms=at_ms, power=random.random() < 0.8, down_ms=random.choice((1, 100)), on=moment)
 
 

@@ -158,10 +158,9 @@ class World:
             case _:
                 self.strike(event)
 
-    def moment(self) -> None:
-        """A frame has passed the broker's socket: faults that waited for its kind strike now."""
+    def moment(self, kind: str) -> None:
+        """Something has just happened at the broker: faults that waited for such a thing strike now."""
         if self._armed:
-            kind = self.books.last_kind
             due = [event for event in self._armed if event.on == kind]
             self._armed = [event for event in self._armed if event.on != kind]
             for event in due:

@@ -138,18 +138,17 @@ ZOO = (
         "leavers-messages-forgotten",
         "dovetail.core.leases",
         "What a member held when it left is given to nobody: stuck unacknowledged messages.",
-        '    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms) for first, last in lease.ranges]\n'
-        "    add_retries(turn, lease.owner, lease.log, retries)\n",
-        "",
+        "    add_retries(turn, lease.owner, lease.log, retries)\n\n\ndef time_out(",
+        "\n\ndef time_out(",
         scenarios=("rebalance-storm",),
     ),
     Mutant(
         "leaving-counts-as-failing",
         "dovetail.core.leases",
         "A deployment that restarts consumers uses the messages' attempts up and fills the dead letters.",
-        '    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms) for first, last in lease.ranges]\n'
-        "    add_retries(turn, lease.owner, lease.log, retries)\n",
-        '    for first, last in lease.ranges:\n        fail(turn, lease, first, last, FailReason.TIMEOUT, 0, "left")\n',
+        "    add_retries(turn, lease.owner, lease.log, retries)\n\n\ndef time_out(",
+        "    for first, last in lease.ranges:\n"
+        '        fail(turn, lease, first, last, FailReason.TIMEOUT, 0, "left")\n\n\ndef time_out(',
         scenarios=("rebalance-storm",),
     ),
     Mutant(
