@@ -15,6 +15,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from dovetail.core import batch, frames, inputs, names, wire
+from dovetail.core.access import EVERYTHING, Access, Role
 from dovetail.core.batch import BatchError, BatchTooLarge
 from dovetail.core.codes import Acks, Outcome, SettleAction, Status
 from dovetail.core.compression import STANDARD, Codecs
@@ -61,6 +62,8 @@ class Terms(Struct, frozen=True):
     frame_bytes_max: int = frames.PAYLOAD_BYTES_MAX
     message_bytes_max: int = 1 << 20
     codecs: Codecs = STANDARD
+    admit: Callable[[str], Access | None] | None = None
+    """Whose token it is; None for one that is not known. Without this everybody may do everything."""
 
 
 class Single(Struct, frozen=True):
@@ -109,6 +112,7 @@ class Connection:
         self._decoder = FrameDecoder(terms.frame_bytes_max)
         self._known = False
         self._native = False
+        self._access = EVERYTHING if terms.admit is None else None
         self._leaving = False
         self._requests = 0
         self._pending: dict[int, _Pending] = {}
@@ -159,6 +163,10 @@ class Connection:
             return self._mistake(ErrorCode.MALFORMED, str(error), frame.correlation)
         if isinstance(message, wire.Hello):
             return self._hello(message, frame.correlation, arrivals)
+        if self._access is not EVERYTHING and (denied := self._denied(message)):
+            silent = isinstance(message, wire.Produce) and message.acks == Acks.NONE
+            number = self._register(frame.type, frame.correlation, silent=silent)
+            return self._refuse(number, Status.UNAUTHORIZED, denied)
         self._introduce(arrivals)
         match message:
             case wire.Publish():
@@ -179,6 +187,23 @@ class Connection:
                 return self._unexpected(frame)
             case _:
                 return self._request(message, frame, arrivals)
+
+    def _denied(self, message: wire.Request | wire.Push) -> str:
+        """Why the peer may not say this; empty when it may."""
+        if self._access is None:
+            return "this broker asks for a token: say HELLO with one first"
+        match message:
+            case wire.Publish() | wire.Produce():
+                role, place = Role.WRITE, message.topic
+            case wire.Subscribe():
+                role, place = Role.READ, message.pattern
+            case wire.Fetch() | wire.Commit() | wire.Seek():
+                role, place = Role.READ, message.topic
+            case _:
+                role, place = Role.READ, ""
+        if self._access.may(role, place):
+            return ""
+        return f"the token of {self._access.name!r} does not have role {role.name.lower()} for {place or 'this'}"
 
     def _unexpected(self, frame: Frame) -> None:
         text = f"{FrameType(frame.type).name} is sent by brokers, not to them"
@@ -235,6 +260,12 @@ class Connection:
     def _hello(self, message: wire.Hello, correlation: int | None, arrivals: list[Arrival]) -> None:
         if self._known:
             return self._mistake(ErrorCode.UNEXPECTED, "HELLO may only be the first frame", correlation)
+        if self._terms.admit is not None:
+            self._access = self._terms.admit(message.token)
+            if self._access is None:
+                self._leaving = True
+                number = self._register(FrameType.HELLO, correlation)
+                return self._refuse(number, Status.UNAUTHORIZED, "the token is not known, or it has expired")
         if message.client.isprintable() and 0 < len(message.client.encode()) <= names.NAME_BYTES_MAX // 2:
             self.name = message.client.strip().replace("/", "-") or self.peer
         self._native = True

@@ -33,6 +33,7 @@ from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
 from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.recorder import Recorder
+from dovetail.runtime.security import Insecure, Keyring, Security
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Kind, Task, run
 from dovetail.runtime.storage.findings import Corrupted, Progress, Unusable
@@ -71,12 +72,13 @@ def clock() -> Now:
 class Server:
     """A running broker: `await Server.start(config)`, then `port`, `stop()`, `wait()`."""
 
-    def __init__(self, config: Config, disk: RealDisk, store: Store, opened: Opened) -> None:
+    def __init__(self, config: Config, security: Security, disk: RealDisk, store: Store, opened: Opened) -> None:
         self.config = config
+        self.security = security
         self.opened = opened
         self.metrics = Metrics()
         self._recorder = _recorder(config, opened)
-        self.node = _new_node(config, opened, self._observe)
+        self.node = _new_node(config, opened, self._observe, security.keyring)
         self.port = 0
         self.http_port = 0
         self.failure: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
@@ -102,6 +104,10 @@ class Server:
     @classmethod
     async def start(cls, config: Config, on_progress: Callable[[Progress], None] | None = None) -> Server:
         """Recover the data directory, then listen; raises `StartFailed`."""
+        try:
+            security = Security(config)
+        except Insecure as error:
+            raise StartFailed(str(error), Exit.USAGE) from None
         disk = RealDisk(config.data)
         loop = asyncio.get_running_loop()
         try:
@@ -118,7 +124,7 @@ class Server:
         except (OSError, Corrupted, Unusable) as error:
             disk.close()
             raise _start_failure(config.data, error) from error
-        server = cls(config, disk, store, opened)
+        server = cls(config, security, disk, store, opened)
         await server._until_quiet()
         try:
             await server._listen()
@@ -138,7 +144,9 @@ class Server:
 
     async def _bind(self, host: str, port: int) -> asyncio.Server:
         try:
-            return await self._loop.create_server(lambda: _Protocol(self), host, port, backlog=4096)
+            return await self._loop.create_server(
+                lambda: _Protocol(self), host, port, backlog=4096, ssl=self.security.tls
+            )
         except OSError as error:
             raise OSError(listen_trouble(host, port, error)) from error
 
@@ -409,8 +417,10 @@ class _Protocol(asyncio.Protocol):
         """
         self.set_reading(True)
         self._closing = True
-        if not self.transport.is_closing():
+        if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
+        elif not self.transport.is_closing():
+            self.transport.close()
         asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.transport.abort)
 
     def set_reading(self, reading: bool) -> None:
@@ -439,7 +449,7 @@ def _recorder(config: Config, opened: Opened) -> Recorder | None:
     return Recorder(config.record, opened.durable, config.settings) if config.record else None
 
 
-def _new_node(config: Config, opened: Opened, observe: Observer) -> Node:
+def _new_node(config: Config, opened: Opened, observe: Observer, keyring: Keyring | None) -> Node:
     settings = config.settings
     terms = Terms(
         broker=opened.broker_id,
@@ -448,6 +458,7 @@ def _new_node(config: Config, opened: Opened, observe: Observer) -> Node:
         frame_bytes_max=config.frame_bytes_max,
         message_bytes_max=settings.message_bytes_max,
         codecs=CODECS,
+        admit=keyring.admit if keyring is not None else None,
     )
     committer = Committer(lsn=opened.durable.lsn, crc=opened.crc, salt=opened.salt, linger_ms=settings.settle_linger_ms)
     return Node(awaken(opened.durable, settings), committer, terms, config.node, observe)

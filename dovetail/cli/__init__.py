@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, sim, top, topic, torture
+from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, sim, token, top, topic, torture
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
@@ -19,6 +19,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(config.app, name="config")
+app.add_typer(token.app, name="token")
 app.command("top")(top.top)
 app.command("trace")(top.trace)
 app.add_typer(log.app, name="log")

@@ -64,6 +64,7 @@ async def _serve(config: Config, origins: Origins) -> int:
         log.error("start failed", reason=str(error))
         return int(error.code)
     server.origins = origins
+    loop.add_signal_handler(signal.SIGHUP, _reload, log, server)
     _tune()
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
@@ -91,6 +92,18 @@ def _tune() -> None:
     gc.set_threshold(50_000, 20, 50)
     # A lane that has finished a sync should not wait five milliseconds for its turn to say so.
     sys.setswitchinterval(0.0005)
+
+
+def _reload(log: structlog.stdlib.BoundLogger, server: Server) -> None:
+    """SIGHUP: tokens and certificates are read again; everything else needs a restart."""
+    from dovetail.runtime.security import Insecure
+
+    try:
+        server.security.reload()
+    except Insecure as error:
+        log.error("reload failed, nothing was changed", reason=str(error))
+    else:
+        log.info("reloaded tokens and certificates; other settings take a restart")
 
 
 def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 from aiohttp import web
+from msgspec.structs import replace
 
+from dovetail.core.access import EVERYTHING, Access, Role
 from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics
 from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
 from dovetail.runtime.http.gate import Gate
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
+from dovetail.runtime.security import Bucket
 
 if TYPE_CHECKING:
     from dovetail.runtime.server import Server
@@ -52,7 +55,7 @@ async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunne
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=server.security.tls).start()
     except OSError as error:
         await runner.cleanup()
         raise OSError(listen_trouble(host, port, error)) from error
@@ -73,17 +76,38 @@ def _clock(gate: Gate) -> Callable[[web.Application], contextlib.AbstractAsyncCo
 
 def _handler(gate: Gate, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
+        access = _admit(gate, route, request)
         query = decode_query(route.query, request.query)
         body = decode_body(route.body, await request.read()) if route.body is not None else None
-        caller = request.remote or ""
         begun = time.monotonic()
-        answer = await route.run(gate, Call(request.match_info, query, body, request.headers, caller))
+        answer = await route.run(gate, Call(request.match_info, query, body, request.headers, access))
         seconds = time.monotonic() - begun
         if seconds > SLOW_S and not route.no_store:
             log.info("slow request", path=request.path, seconds=round(seconds, 3), correlation_id=_request_id.get())
         return _response(route, answer)
 
     return handle
+
+
+def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
+    """Who asks; a `Trouble` for somebody who may not."""
+    keyring = gate.server.security.keyring
+    if keyring is None or route.role is Role.NONE:
+        return replace(EVERYTHING, name=request.remote or "")
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    grant = keyring.find(token.strip()) if kind.lower() == "bearer" else None
+    if grant is None:
+        text = "this broker asks for a token, and there is none or it is not known or has expired"
+        raise Trouble(401, "unauthorized", text, "send Authorization: Bearer TOKEN")
+    topic = request.match_info.get("topic", "") if route.topic_role else ""
+    if not grant.access.may(route.role, topic):
+        wanted = route.role.name.lower() + (f" for {topic}" if topic else "")
+        raise Trouble(403, "forbidden", f"the token of {grant.access.name!r} does not have role {wanted}")
+    wait_s = gate.limits.setdefault(grant.access.name, Bucket(grant.rate)).take() if grant.rate else 0.0
+    if wait_s:
+        text = f"the token of {grant.access.name!r} may ask {grant.rate} times a second"
+        raise Trouble(429, "rate_limited", text, retry_after_ms=int(wait_s * 1000))
+    return grant.access
 
 
 def _response(route: Route, answer: object) -> web.Response:
@@ -169,7 +193,7 @@ def _trouble(trouble: Trouble) -> web.Response:
         _request_id.get(),
         time.time_ns() // 1_000_000,
     )
-    headers = {}
+    headers = {"WWW-Authenticate": 'Bearer realm="dovetail"'} if trouble.status == 401 else {}
     if trouble.status in (429, 503):
         headers["Retry-After"] = str(max(1, -(-trouble.retry_after_ms // 1000)))
     body = msgspec.json.encode(ErrorBody(error))

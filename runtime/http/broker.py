@@ -14,6 +14,7 @@ from importlib.metadata import version
 import structlog
 
 from dovetail.core import inputs
+from dovetail.core.access import Role
 from dovetail.core.state import State
 from dovetail.runtime.config import explain
 from dovetail.runtime.http.errors import Trouble
@@ -42,7 +43,7 @@ from dovetail.runtime.http.models import (
     Totals,
     Trace,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Raw, Role, Route
+from dovetail.runtime.http.routing import Call, Nothing, Raw, Route
 from dovetail.runtime.http.topics import depth
 
 audit = structlog.get_logger("audit")
@@ -215,6 +216,8 @@ async def trace(gate: Gate, call: Call[Nothing, None]) -> Trace:
     if not all(each.isascii() and each.isdecimal() and len(each) < 19 for each in numbers):
         raise Trouble(422, "invalid", f"{text!r} is not a message id: topic:partition:offset")
     topic = gate.topic(name)
+    if not call.access.may(Role.READ, topic.name):
+        raise Trouble(403, "forbidden", f"the token of {call.access.name!r} may not read {topic.name}")
     log = log_at(gate, topic, int(partition_text), int(lane_text or "0"))
     offset = int(offset_text)
     found = await read_messages(gate, topic, log, offset, 1) if log is not None else []
@@ -255,7 +258,7 @@ def _level(gate: Gate) -> LevelView:
 async def read_only(gate: Gate, call: Call[Nothing, Switch]) -> LevelView:
     """Take no messages, or take them again; delivery goes on."""
     reason = (call.body.reason or "an operator asked for it") if call.body.on else ""
-    audit.info("read-only", on=call.body.on, reason=call.body.reason, caller=call.caller)
+    audit.info("read-only", on=call.body.on, reason=call.body.reason, caller=call.access.name)
     await _set_read_only(gate, reason)
     return _level(gate)
 
@@ -263,7 +266,7 @@ async def read_only(gate: Gate, call: Call[Nothing, Switch]) -> LevelView:
 async def maintenance(gate: Gate, call: Call[Nothing, Switch]) -> LevelView:
     """Like read-only, and `/ready` says no, so that a balancer sends nobody here."""
     gate.maintenance = (call.body.reason or "an operator asked for it") if call.body.on else ""
-    audit.info("maintenance", on=call.body.on, reason=call.body.reason, caller=call.caller)
+    audit.info("maintenance", on=call.body.on, reason=call.body.reason, caller=call.access.name)
     await _set_read_only(gate, gate.maintenance)
     return _level(gate)
 
@@ -275,14 +278,14 @@ async def _set_read_only(gate: Gate, reason: str) -> None:
 
 async def checkpoint(gate: Gate, call: Call[Nothing, None]) -> Done:
     """Write a checkpoint now."""
-    audit.info("checkpoint", caller=call.caller)
+    audit.info("checkpoint", caller=call.access.name)
     gate.server.ask_checkpoint()
     return Done()
 
 
 async def shutdown(gate: Gate, call: Call[Nothing, None]) -> Done:
     """Stop the broker as SIGTERM would."""
-    audit.warning("shutdown", caller=call.caller)
+    audit.warning("shutdown", caller=call.access.name)
     gate.server.stop_asked.set()
     return Done()
 

@@ -18,6 +18,7 @@ import structlog
 from msgspec import UNSET
 
 from dovetail.core import inputs, names
+from dovetail.core.access import Role
 from dovetail.core.effects import ReplayBegun
 from dovetail.core.intervals import EMPTY, add, contains, total
 from dovetail.core.records import ReplayState
@@ -40,7 +41,7 @@ from dovetail.runtime.http.models import (
     ReplayPatch,
     ReplayView,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Role, Route
+from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_time_ms
 from dovetail.runtime.http.topics import depth
 
@@ -197,7 +198,7 @@ async def purge(gate: Gate, call: Call[Nothing, Purge]) -> Purged:
         ranges = EMPTY
         for entry in found:
             ranges = add(ranges, entry.offset, entry.offset)
-        audit.warning("dead letters purged", topic=topic.name, messages=len(found), caller=call.caller)
+        audit.warning("dead letters purged", topic=topic.name, messages=len(found), caller=call.access.name)
         await gate.ask(lambda session, request: inputs.RemoveDead(session, request, topic.name, ranges))
     return Purged(topic.name, len(found), call.body.dry_run)
 
@@ -215,7 +216,7 @@ async def replay(gate: Gate, call: Call[Nothing, NewReplay]) -> ReplayView:
         plan = Replay(0, topic.first_log, items, body.rate, body.pause_lag, body.pause_deaths, 0, 0)
         return _replay_view(gate, plan, "planned")
     limits = (body.rate, body.pause_lag, body.pause_deaths)
-    audit.info("replay", topic=topic.name, messages=len(items), caller=call.caller)
+    audit.info("replay", topic=topic.name, messages=len(items), caller=call.access.name)
     answer = await gate.ask(lambda session, request: inputs.StartReplay(session, request, topic.name, items, *limits))
     assert isinstance(answer, ReplayBegun)
     return _replay_view(gate, gate.state.durable.replays[answer.replay])

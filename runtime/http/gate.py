@@ -20,6 +20,7 @@ from dovetail.core.state import Group, Log, State, Topic
 from dovetail.runtime.http.consumers import Consumers
 from dovetail.runtime.http.errors import Trouble, refused
 from dovetail.runtime.http.history import EVERY_S, History
+from dovetail.runtime.security import Bucket
 
 if TYPE_CHECKING:
     from dovetail.core.codes import Status
@@ -45,6 +46,7 @@ class Gate:
         self.started = time.monotonic()
         self.maintenance = ""
         self.loop_lag_ms = 0.0
+        self.limits: dict[str, Bucket] = {}
 
     @property
     def node(self) -> Node:

@@ -15,6 +15,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from dovetail.core import inputs, names
+from dovetail.core.access import Role
 from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Joined as CoreJoined
 from dovetail.core.effects import Settlement, Sought, Subscribed
@@ -61,7 +62,7 @@ from dovetail.runtime.http.models import (
     SettleResult,
     SettleResults,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Role, Route
+from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
 
 NO_CREDIT = -1
@@ -255,7 +256,7 @@ async def change(gate: Gate, call: Call[Nothing, GroupPatch]) -> GroupView:
     """Choose a group's strategy while it has no members; it is made if there is none."""
     name, strategy = call.path["group"], call.body.strategy
     await gate.ask(lambda session, request: inputs.ConfigureGroup(session, request, name, strategy))
-    return await show(gate, Call(call.path, Nothing(), None, call.headers, call.caller))
+    return await show(gate, Call(call.path, Nothing(), None, call.headers, call.access))
 
 
 async def kick(gate: Gate, call: Call[Nothing, None]) -> Done:
@@ -325,6 +326,9 @@ async def join(gate: Gate, call: Call[Nothing, Join]) -> Joined:
         patterns = tuple(dict.fromkeys([names.pattern(each) for each in body.topics]))
     except BadName as error:
         raise Trouble(422, "invalid", str(error)) from None
+    for pattern in patterns:
+        if not call.access.may(Role.READ, pattern):
+            raise Trouble(403, "forbidden", f"the token of {call.access.name!r} may not read {pattern}")
     consumer = Consumer(group, name, body.strategy, patterns)
     local = consumer.local = gate.node.open_local(name, consumer.deliver)
     try:
@@ -672,7 +676,7 @@ ROUTES = (
         answer=OffsetsSet,
         role=Role.ADMIN,
     ),
-    Route("POST", f"{_GROUP}/join", join, "Become a member.", body=Join, answer=Joined, role=Role.WRITE),
+    Route("POST", f"{_GROUP}/join", join, "Become a member.", body=Join, answer=Joined, role=Role.READ),
     Route(
         "POST",
         f"{_GROUP}/poll",
@@ -680,7 +684,7 @@ ROUTES = (
         "Messages, waiting for the first.",
         body=Poll,
         answer=Polled,
-        role=Role.WRITE,
+        role=Role.READ,
         no_store=True,
     ),
     Route(
@@ -690,7 +694,7 @@ ROUTES = (
         "Messages, waiting for the first.",
         query=Poll,
         answer=Polled,
-        role=Role.WRITE,
+        role=Role.READ,
         no_store=True,
     ),
     Route(
@@ -700,12 +704,12 @@ ROUTES = (
         "Everything below these offsets is done.",
         body=Commit,
         answer=Committed,
-        role=Role.WRITE,
+        role=Role.READ,
     ),
-    Route("POST", f"{_GROUP}/heartbeat", heartbeat, "A sign of life.", body=MemberName, answer=Beat, role=Role.WRITE),
-    Route("POST", f"{_GROUP}/ack", ack, "Done with.", body=AckBody, answer=SettleResults, role=Role.WRITE),
-    Route("POST", f"{_GROUP}/nack", nack, "Try again.", body=NackBody, answer=SettleResults, role=Role.WRITE),
-    Route("POST", f"{_GROUP}/reject", reject, "Give up.", body=RejectBody, answer=SettleResults, role=Role.WRITE),
-    Route("POST", f"{_GROUP}/extend", extend, "More time.", body=ExtendBody, answer=SettleResults, role=Role.WRITE),
-    Route("POST", f"{_GROUP}/leave", leave, "Go.", body=MemberName, answer=Done, role=Role.WRITE),
+    Route("POST", f"{_GROUP}/heartbeat", heartbeat, "A sign of life.", body=MemberName, answer=Beat, role=Role.READ),
+    Route("POST", f"{_GROUP}/ack", ack, "Done with.", body=AckBody, answer=SettleResults, role=Role.READ),
+    Route("POST", f"{_GROUP}/nack", nack, "Try again.", body=NackBody, answer=SettleResults, role=Role.READ),
+    Route("POST", f"{_GROUP}/reject", reject, "Give up.", body=RejectBody, answer=SettleResults, role=Role.READ),
+    Route("POST", f"{_GROUP}/extend", extend, "More time.", body=ExtendBody, answer=SettleResults, role=Role.READ),
+    Route("POST", f"{_GROUP}/leave", leave, "Go.", body=MemberName, answer=Done, role=Role.READ),
 )

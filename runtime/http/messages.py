@@ -16,6 +16,7 @@ from hashlib import blake2b
 from msgspec import UNSET, Struct
 
 from dovetail.core import batch, inputs, names
+from dovetail.core.access import Role
 from dovetail.core.codes import Priority
 from dovetail.core.effects import Appended
 from dovetail.core.journal_format import Entry
@@ -34,7 +35,7 @@ from dovetail.runtime.http.models import (
     Published,
     PublishedMany,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Role, Route
+from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
 from dovetail.runtime.storage.codecs import CODECS
 

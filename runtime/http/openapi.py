@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from dovetail.core.access import Role
 from dovetail.runtime.http.errors import ErrorBody
-from dovetail.runtime.http.routing import Nothing, Raw, Role, Route
+from dovetail.runtime.http.routing import Nothing, Raw, Route
 
 _PROBLEMS = {
     "401": "No token, or one that is not known.",

@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from dovetail.core.access import Access, Role
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate
 
 Q = TypeVar("Q")
 B = TypeVar("B")
-
-
-class Role(IntEnum):
-    """What a token may do; each includes those before it."""
-
-    NONE = 0
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,12 +28,12 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 class Call(Generic[Q, B]):
     """One request, checked: the path's parts, the query and the body."""
 
-    def __init__(self, path: Mapping[str, str], query: Q, body: B, headers: Mapping[str, str], caller: str) -> None:
+    def __init__(self, path: Mapping[str, str], query: Q, body: B, headers: Mapping[str, str], access: Access) -> None:
         self.path = path
         self.query = query
         self.body = body
         self.headers = headers
-        self.caller = caller
+        self.access = access
 
 
 class Raw(Struct, frozen=True):

@@ -10,6 +10,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from dovetail.core import inputs, names
+from dovetail.core.access import Role
 from dovetail.core.codes import Status
 from dovetail.core.names import BadName
 from dovetail.core.records import SyncPolicy, TopicConfig
@@ -32,7 +33,7 @@ from dovetail.runtime.http.models import (
     TopicSettingsView,
     TopicView,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Role, Route
+from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, duration_text
 
 SYNCS: dict[SyncName, SyncPolicy] = {

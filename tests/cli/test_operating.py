@@ -119,3 +119,16 @@ def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["--set", "x"], ["--set", "leese=5"], ["--config", "/missing.yaml"]])
 def test_wrong_usage_of_serve_ends_at_once(words: list[str]) -> None:
     assert CliRunner().invoke(app, ["serve", *words]).exit_code == Exit.USAGE
+
+
+def test_tokens_are_made_listed_and_taken_away(tmp_path: Path) -> None:
+    run, file = CliRunner(), str(tmp_path / "tokens.yaml")
+    made = run.invoke(app, ["token", "add", file, "shop", "--role", "write", "--topic", "orders.#", "--expires", "30d"])
+    assert made.exit_code == 0
+    assert made.stdout.strip() not in Path(file).read_text()
+    assert run.invoke(app, ["token", "add", file, "shop"]).exit_code == Exit.FAILED
+    assert run.invoke(app, ["token", "add", file, "other", "--role", "king"]).exit_code == Exit.USAGE
+    listed = json.loads(run.invoke(app, ["token", "list", file, "--json"]).stdout)
+    assert [(each["name"], each["role"], each["topics"]) for each in listed] == [("shop", "write", ["orders.#"])]
+    assert run.invoke(app, ["token", "remove", file, "shop"]).exit_code == 0
+    assert run.invoke(app, ["token", "remove", file, "shop"]).exit_code == Exit.FAILED
