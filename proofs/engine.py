@@ -137,8 +137,11 @@ class Exploration:
 
     # What symbolic values ask of their path.
 
-    def decide(self, condition: Any, site: Site) -> bool:
-        """The truth value that `condition` has on this path; where both are possible the path forks."""
+    def decide(self, condition: Any, site: Site | None) -> bool:
+        """The truth value that `condition` has on this path; where both are possible the path forks.
+
+        A question that is no branch of the code, but of what an operator means, has no site.
+        """
         self._decisions += 1
         if self._decisions > DECISIONS_MAX:
             self.refuse(f"more than {DECISIONS_MAX} decisions on one path: a loop without an end?")
@@ -147,8 +150,9 @@ class Exploration:
         else:
             answer, is_open, other = self._sides(condition)
             self._remember(condition, site, answer, is_open=is_open, other=other)
-        true, false = self.sites.get(site, (False, False))
-        self.sites[site] = (true or answer, false or not answer)
+        if site is not None:
+            true, false = self.sites.get(site, (False, False))
+            self.sites[site] = (true or answer, false or not answer)
         return answer
 
     def define(self, fact: Any) -> None:

@@ -46,7 +46,7 @@ class Path(Protocol):
     divided: dict[Any, tuple[Any, Any]]
     """Quotient and remainder of what was divided on this path, so that the same division has the same result."""
 
-    def decide(self, condition: Any, site: Site) -> bool: ...
+    def decide(self, condition: Any, site: Site | None) -> bool: ...
     def define(self, fact: Any) -> None: ...
     def fresh(self) -> Any: ...
     def implies(self, fact: Any) -> bool: ...
@@ -399,7 +399,7 @@ def _divide(path: Path, a: Any, b: Any) -> tuple[Any, Any]:
     z3 rounds so that the remainder is never negative, which is the same for divisors above zero only.
     """
     known = _constant(b)
-    if known == 0 or (known is None and path.decide(b == 0, site())):
+    if known == 0 or (known is None and path.decide(b == 0, None)):
         raise ZeroDivisionError("integer division or modulo by zero")
     if known is not None:
         if known > 0:
@@ -411,7 +411,7 @@ def _divide(path: Path, a: Any, b: Any) -> tuple[Any, Any]:
     if operands in path.divided:
         return path.divided[operands]
     quotient, rest = path.fresh(), path.fresh()
-    fits = both(rest >= 0, rest < b) if path.decide(b > 0, site()) else both(b < rest, rest <= 0)
+    fits = both(rest >= 0, rest < b) if path.decide(b > 0, None) else both(b < rest, rest <= 0)
     path.define(both(a == b * quotient + rest, fits))
     path.divided[operands] = quotient, rest
     return quotient, rest
