@@ -67,6 +67,7 @@ class Scene:
             return "cut"
         try:
             entries = broker.read_all(self.log)
+            assert all(broker.read(self.log, entry.base, 1) == (entry,) for entry in entries), what
         except LogDamaged:
             return "reported by a read"
         assert entries == self.history.entries[self.log], what
