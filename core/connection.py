@@ -488,12 +488,11 @@ class Connection:
             self._delivered[number] = _Delivered(delivery.lease, record.offset, message_id)
             self._by_id.setdefault(message_id, []).append(number)
             self._by_lease.setdefault(delivery.lease, []).append(number)
-        headers = tuple([(key, (value or b"").decode("utf-8", "replace")) for key, value in record.headers])
         message = wire.Delivery(
             str(delivery.subscription),
             f"{message_id}#{number}",
             delivery.topic,
-            headers,
+            _headers(record),
             record.value or b"",
             delivery.deadline_ms,
         )
@@ -535,6 +534,19 @@ class Connection:
         self._ended[delivered.message_id] = None
         if len(self._ended) > ENDED_IDS_MAX:
             del self._ended[next(iter(self._ended))]
+
+
+def _headers(record: batch.Record) -> wire.Headers:
+    """A record's headers as a DELIVERY has room for them: a batch may hold more of them, and longer ones."""
+    return tuple([(_text(key.encode()), _text(value or b"")) for key, value in record.headers[: wire.HEADERS_MAX]])
+
+
+def _text(data: bytes) -> str:
+    """`data` as text that fits a `str` of the wire: what is too long is cut."""
+    text = data.decode("utf-8", "replace")
+    if len(text) * 4 <= wire.TEXT_BYTES_MAX:
+        return text
+    return text.encode()[: wire.TEXT_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def _cut_to(entry: Entry, delivery: Deliver) -> bytes:

@@ -29,6 +29,7 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 Range: TypeAlias = tuple[int, int]
 
 TEXT_BYTES_MAX: Final = 0xFFFF
+HEADERS_MAX: Final = 0xFFFF
 
 _U8: Final = Layout(">B")
 _U16: Final = Layout(">H")
@@ -634,8 +635,8 @@ def _text(text: str) -> bytes:
 def _headers(headers: Headers) -> bytes:
     if not headers:
         return _NO_HEADERS
-    if len(headers) > 0xFFFF:
-        raise EncodeError(f"{len(headers)} headers do not fit: at most 65535")
+    if len(headers) > HEADERS_MAX:
+        raise EncodeError(f"{len(headers)} headers do not fit: at most {HEADERS_MAX}")
     parts = [_U16.pack(len(headers))]
     for key, value in headers:
         parts.append(_text(key))

@@ -10,12 +10,13 @@ import urllib.request
 
 import pytest
 
+from dovetail.core import batch
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
 from tests.broker import raw
 from tests.broker.conftest import Start
 from tests.broker.house import House
-from tests.broker.raw import PUBLISH, SUBSCRIBE, UNSUBSCRIBE, Raw, frame, publish, subscribe, text
+from tests.broker.raw import PRODUCE, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, Raw, frame, publish, subscribe, text
 
 
 def stored(broker: House, topic: str) -> list[bytes]:
@@ -53,6 +54,21 @@ def test_headers_arrive_as_they_were_sent(broker: House) -> None:
     headers = (("trace", "ü-✓"), ("empty", ""), ("trace", "again"))
     client.publish("news", b"x", headers=headers)
     assert client.delivery().headers == headers
+
+
+def test_headers_of_a_batch_that_a_delivery_has_no_room_for_are_cut(broker: House) -> None:
+    reader, producer = broker.client(), broker.client()
+    reader.subscribe("news")
+    wide = (("k" * 70_000, b"v"), ("many bytes", b"x" * 70_000), ("not text", b"\xff" * 70_000), ("fine", b"yes"))
+    many = tuple((str(place), b"") for place in range(70_000))
+    for headers in (wide, many):
+        producer.done(PRODUCE, raw.produce("news", batch.build([(None, b"x", headers)], timestamp_ms=1)))
+    name, long, not_text, fine = reader.delivery().headers
+    assert (len(name[0]), name[1]) == (65_535, "v")
+    assert long == ("many bytes", "x" * 65_535)
+    assert not_text == ("not text", "\ufffd" * 21_845)
+    assert fine == ("fine", "yes")
+    assert len(reader.delivery().headers) == 65_535
 
 
 def test_a_subscriber_without_a_group_gets_nothing_older_than_its_subscription(broker: House) -> None:
