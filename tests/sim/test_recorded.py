@@ -1,0 +1,56 @@
+"""A real broker's recording, killed in the middle, runs again to the same records and effects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from dovetail import connect
+from dovetail.sim import recorded
+
+
+def serve(directory: Path) -> tuple[subprocess.Popen[str], str]:
+    """A broker that records, and its address."""
+    command = [sys.executable, "-m", "dovetail", "serve", "--data", str(directory / "data"), "--http", ""]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--record", str(directory / "recording"), "--log-format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"ready"' in line:
+            return process, str(json.loads(line)["tcp"])
+    raise AssertionError("the broker did not start")
+
+
+async def load(address: str) -> None:
+    async with connect(f"dovetail://{address}") as client:
+        await asyncio.gather(*(client.publish("orders", f"order {number}".encode()) for number in range(200)))
+        got = 0
+        async for message in client.subscribe("orders", group="workers"):
+            await (message.ack() if got % 5 else message.nack())
+            got += 1
+            if got == 150:
+                break
+
+
+def test_a_killed_brokers_recording_gives_the_same_records_and_effects(tmp_path: Path) -> None:
+    for _ in range(2):
+        process, address = serve(tmp_path)
+        try:
+            asyncio.run(load(address))
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    found = [recorded.replay(path) for path in recorded.files(str(tmp_path / "recording"))]
+    assert len(found) == 2
+    assert all(not each.differs for each in found), found
+    assert sum(each.steps for each in found) > 20
+    rows = list(recorded.rows(found[0].path))
+    assert {"Publish", "Deliver", "Settled"} <= {row.kind for row in rows}

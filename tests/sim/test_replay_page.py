@@ -1,0 +1,49 @@
+"""The replay page in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dovetail.sim.replay_page import write_page
+from dovetail.sim.run import run
+from dovetail.sim.scenarios import plan_of
+from dovetail.sim.trace import Row
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+
+
+def rendered(path: Path) -> str:
+    """The page as it stands after its script has run."""
+    assert CHROMIUM is not None
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent}/profile", "--dump-dom"]
+    done = subprocess.run([CHROMIUM, *options, path.as_uri()], capture_output=True, text=True, timeout=120)
+    return done.stdout
+
+
+@needs_chromium
+def test_the_page_shows_the_run_and_the_state_at_the_chosen_moment(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    result = run(plan_of("crash-after-delivery", 1), rows.append)
+    write_page(str(tmp_path / "run.html"), rows, "a run", {"verdict": "safety", "hash": result.hash})
+    text = rendered(tmp_path / "run.html")
+    assert f"hash {result.hash}" in text
+    assert re.search(r"of [\d,]+ events in sight", text)
+    # A failed run opens at its last fault, with the state there.
+    assert "Crash(" in text
+    assert re.search(r"workers · orders:\d</th><td class=\"detail\">floor \d+", text)
+
+
+@needs_chromium
+def test_the_page_opens_with_a_hundred_thousand_events(tmp_path: Path) -> None:
+    rows = [
+        Row(number, number * 50, f"c{number % 9}", "deliver", "orders", 0, number, number, "g", latency_us=200)
+        for number in range(100_000)
+    ]
+    write_page(str(tmp_path / "large.html"), rows, "large", {"verdict": "ok"})
+    assert "100,000 of 100,000 events in sight" in rendered(tmp_path / "large.html")
