@@ -1,6 +1,6 @@
 """What the bearer of a token may do: a role, and the topics it counts for.
 
-Promises  a pattern is covered only if everything it could ever match is (I-ACCESS).
+Promises  a pattern is covered only if everything it could ever match is.
 Never     sees a token: whoever holds the keys says whose it is.
 """
 

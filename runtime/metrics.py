@@ -6,15 +6,17 @@ Never     influences a decision.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.core.codes import SettleAction
 from dovetail.core.effects import AnyEffect, Deliver, Refused, Reply
+from dovetail.core.flow import arrived_ms
 from dovetail.core.ids import Now, ordered
 from dovetail.core.inputs import AnyInput, SessionClosed, Settle
 from dovetail.core.intervals import total
-from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Settled
+from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Rebalanced, Settled
 from dovetail.core.state import State
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -82,6 +84,7 @@ class Metrics:
         self.dead: Counter[int] = Counter()
         self.expired: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
+        self.rebalances: Counter[int] = Counter()
         self.commits = Histogram()
         self.jobs = Histogram()
         self.settle_times = Histogram()
@@ -108,6 +111,8 @@ class Metrics:
                     self.failed[record.group] += record.last - record.first + 1
                 case DeadLettered():
                     self.dead[record.group] += 1
+                case Rebalanced():
+                    self.rebalances[record.group] += 1
                 case Expired():
                     self.expired[record.group] += record.last - record.first + 1
                 case _:
@@ -145,6 +150,16 @@ class Metrics:
         for (number, log), cursor in state.durable.cursors.items():
             lag[number] += state.durable.logs[log].end - cursor.floor - total(cursor.islands)
         return lag
+
+    def lag_seconds(self, state: State) -> dict[int, float]:
+        """For each group that is behind, about how old the oldest message is that it has not settled."""
+        found: dict[int, float] = {}
+        now_ms = time.time_ns() // 1_000_000
+        for (number, log), cursor in state.durable.cursors.items():
+            if cursor.floor < state.durable.logs[log].end:
+                age_ms = now_ms - arrived_ms(state.live.marks.get(log, ()), cursor.floor, now_ms)
+                found[number] = max(found.get(number, 0.0), age_ms / 1000)
+        return found
 
     def disk(self, is_commit: bool, seconds: float) -> None:
         """Count a commit, or a job of the log lane."""
@@ -198,11 +213,22 @@ class Metrics:
         lag = self.lag(state)
         lags = [(label, lag[number]) for number, label in sorted(names.items())]
         yield from _metric("dovetail_group_lag", "gauge", "Messages a group has not settled.", lags)
+        ages = self.lag_seconds(state)
+        late = [(label, ages.get(number, 0.0)) for number, label in sorted(names.items())]
+        yield from _metric("dovetail_group_lag_seconds", "gauge", "Age of the oldest one it has not settled.", late)
+        members = [(label, len(state.live.rosters.get(number) or ())) for number, label in sorted(names.items())]
+        yield from _metric("dovetail_group_members", "gauge", "Members of a group.", members)
+        held = [
+            (label, sum(state.live.subscriptions[each].in_flight for each in state.live.teams.get(number, ())))
+            for number, label in sorted(names.items())
+        ]
+        yield from _metric("dovetail_group_in_flight", "gauge", "Messages that a group's members hold.", held)
         for name, text, counter in (
             ("dovetail_settled_total", "Messages acknowledged.", self.settled),
             ("dovetail_failed_attempts_total", "Attempts that failed, counted per message.", self.failed),
             ("dovetail_dead_letters_total", "Messages moved to the dead letters.", self.dead),
             ("dovetail_expired_total", "Messages that expired before delivery.", self.expired),
+            ("dovetail_rebalances_total", "Plans made for a partitioned group.", self.rebalances),
         ):
             values = [(names[number], count) for number, count in sorted(counter.items()) if number in names]
             yield from _metric(name, "counter", text, values)
@@ -216,6 +242,13 @@ def _escaped(text: str) -> str:
 _GAUGES = {
     "loop_lag_seconds": "How late the event loop was when it was looked at last.",
     "uptime_seconds": "Since the broker listens.",
+    "disk_used_ratio": "The part of the disk that is in use.",
+    "journal_bytes": "Journal since the last checkpoint.",
+    "read_only": "1 while nothing may be published.",
+    "process_cpu_seconds": "Processor time of this process.",
+    "process_resident_bytes": "The most memory this process has had.",
+    "process_open_files": "Descriptors in use.",
+    "gc_collections": "Runs of the garbage collector over the oldest objects.",
 }
 
 

@@ -226,6 +226,11 @@ class Server:
 
     wake = _wake
 
+    @property
+    def journal_bytes(self) -> int:
+        """What was committed since the last checkpoint began."""
+        return self._store.journal_bytes
+
     def ask_checkpoint(self) -> None:
         """Have a checkpoint taken as soon as possible."""
         self._checkpointer.ask()

@@ -7,6 +7,10 @@ Never     changes the state: it submits inputs.
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import resource
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -127,7 +131,18 @@ class Gate:
 
     def gauges(self) -> dict[str, float]:
         """What only HTTP knows, for the metrics."""
-        return {"loop_lag_seconds": self.loop_lag_ms / 1000, "uptime_seconds": time.monotonic() - self.started}
+        space = shutil.disk_usage(self.server.config.data)
+        return {
+            "loop_lag_seconds": self.loop_lag_ms / 1000,
+            "uptime_seconds": time.monotonic() - self.started,
+            "disk_used_ratio": (space.total - space.free) / space.total,
+            "journal_bytes": self.server.journal_bytes,
+            "read_only": 1 if self.state.live.read_only else 0,
+            "process_cpu_seconds": time.process_time(),
+            "process_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "process_open_files": _open_files(),
+            "gc_collections": gc.get_stats()[-1]["collections"],
+        }
 
     def topic(self, text: str) -> Topic:
         """The topic called `text`; a `Trouble` if there is none."""
@@ -146,6 +161,13 @@ class Gate:
         if number is None:
             raise Trouble(404, "not_found", f"group {name!r} does not exist", "GET /v1/groups lists those there are")
         return self.state.durable.groups[number]
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
 
 
 def logs_of(state: State, topic: Topic) -> list[Log]:

@@ -1,0 +1,72 @@
+"""The files for operators name what is really there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dovetail.runtime.config import load
+from tests.http.api import Api
+from tests.http.conftest import Start
+
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
+
+
+def metric_names(api: Api) -> set[str]:
+    with urllib.request.urlopen(f"{api.base}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+    found = set(kinds)
+    for name, kind in kinds.items():
+        assert name.endswith("_total") == (kind == "counter"), f"{name} is a {kind}"
+        if kind == "histogram":
+            found |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
+    return found
+
+
+def named_in(text: str) -> set[str]:
+    return set(re.findall(r"\bdovetail_[a-z_]+", text))
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist(start: Start) -> None:
+    known = metric_names(start())
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    assert len(alerts) >= 8
+    for rule in alerts:
+        assert named_in(rule["expr"]) <= known, rule["alert"]
+        assert rule["annotations"].keys() == {"summary", "action"}
+    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    used = {name for panel in panels for target in panel["targets"] for name in named_in(target["expr"])}
+    assert used <= known
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_container_and_the_unit_start_with_settings_that_exist() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    variables = dict(re.findall(r"(DOVETAIL_\w+)=(\S+)", dockerfile))
+    load("", "", variables)
+    assert "USER dovetail" in dockerfile
+    assert "HEALTHCHECK" in dockerfile
+    unit = (DEPLOY / "dovetail.service").read_text()
+    load("", "", dict(re.findall(r"Environment=(DOVETAIL_\w+)=(\S+)", unit)))
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert services.keys() == {"dovetail", "prometheus", "grafana"}
+    assert yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
+
+
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("NO SYSTEMD: the unit was not checked")
+    unit = (DEPLOY / "dovetail.service").read_text().replace("/opt/dovetail/bin/dovetail", "/bin/true")
+    (tmp_path / "dovetail.service").write_text(unit)
+    words = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "dovetail.service")]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert "dovetail.service" not in found.stderr, found.stderr
