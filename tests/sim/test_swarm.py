@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+from zlib import crc32
 
 import pytest
 
@@ -13,7 +14,8 @@ from dovetail.sim.run import Verdict, run
 from dovetail.sim.swarm import swarm
 
 SEEDS = int(os.environ.get("DOVETAIL_SIM_SEEDS", "12"))
-FRESH = int(os.environ.get("DOVETAIL_SIM_SEED", "0")) or secrets.randbits(31)
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8)  # one run's workers have the same
+FRESH = int(os.environ.get("DOVETAIL_SIM_SEED", "0")) or crc32(RUN.encode()) >> 1
 HASHES = "from dovetail.sim.run import run; from dovetail.sim.swarm import swarm; print(run(swarm({seed})).hash)"
 
 
