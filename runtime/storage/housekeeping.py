@@ -16,10 +16,14 @@ from dovetail.core.node import Node
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Free, Space, Task
 from dovetail.runtime.storage.retention import Proposal
-from dovetail.runtime.storage.space import Level, SpaceLimits, level_of
+from dovetail.runtime.storage.space import Level, SpaceLimits, level_of, room_bytes
 from dovetail.runtime.storage.store import Store
 
 SPACE_MS = 5_000
+SPACE_BYTES_MIN = 1 << 20
+ROOM_PARTS = 8
+"""The disk is looked at again after so small a part of its room was committed: a message is written twice, to the
+journal and to its log, and more of them are on their way."""
 RETENTION_MS = 60_000
 TIDY_MS = 600_000
 COMPACTION_MS = 600_000
@@ -37,6 +41,7 @@ class Housekeeper:
         self._limits = limits
         self._busy = False
         self._space_ms = now.mono_ms
+        self._space_bytes = SPACE_BYTES_MIN
         self._retention_ms = now.mono_ms
         self._tidy_ms = now.mono_ms + TIDY_MS
         self._compaction_ms = now.mono_ms + COMPACTION_MS
@@ -50,9 +55,10 @@ class Housekeeper:
 
     def advance(self, now: Now) -> None:
         """Begin the next chore that is due, unless one is under way."""
-        if self._busy or now.mono_ms < self.due_ms:
+        filling = self._store.committed_bytes >= self._space_bytes
+        if self._busy or (now.mono_ms < self.due_ms and not filling):
             return
-        if now.mono_ms >= self._space_ms:
+        if now.mono_ms >= self._space_ms or filling:
             self._space_ms = now.mono_ms + SPACE_MS
             self._begin(_free_space(), self._judge_space)
         elif now.mono_ms >= self._retention_ms:
@@ -75,6 +81,9 @@ class Housekeeper:
 
     def _judge_space(self, space: object) -> None:
         assert isinstance(space, Space)
+        self._space_bytes = self._store.committed_bytes + max(
+            SPACE_BYTES_MIN, room_bytes(space, self._limits) // ROOM_PARTS
+        )
         before, self.level = self.level, level_of(space, self._limits, self.level)
         if self.level >= Level.COMPACT and before < Level.COMPACT:
             self._retention_ms = self._compaction_ms = 0

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.core.ids import check
 from dovetail.core.journal_format import (
@@ -24,6 +25,7 @@ from dovetail.core.journal_format import (
 from dovetail.runtime.storage.disk import (
     Create,
     DiskError,
+    Kind,
     Remove,
     Rename,
     Sync,
@@ -171,12 +173,20 @@ class Journal:
         self.spares.extend(recycled)
 
 
-def begin_segment(options: StoreOptions, header: SegmentHeader, tail: bytes) -> Task[Segment]:
-    """Make a segment that starts with the frames in `tail`; it has its name when all of it is synced."""
+def begin_segment(header: SegmentHeader, tail: bytes) -> Task[Segment]:
+    """Make a segment that starts with the frames in `tail`, preallocated if the disk has room for it; it has its name
+    when all of it is synced."""
     beside = spare_path(header.number)
     yield Create(beside)
-    if options.preallocate:
-        yield from _write_zeros(beside, 0, options.journal_segment_bytes)
+    if header.size_bytes:
+        try:
+            yield from _write_zeros(beside, 0, header.size_bytes)
+        except DiskError as error:
+            if error.kind is not Kind.FULL:
+                raise
+            # A full disk must not keep the broker from starting: room is made by a broker that runs.
+            header = replace(header, size_bytes=0)
+            yield Create(beside)
     yield Write(beside, 0, [encode_segment_header(header), tail])
     yield Sync(beside)
     yield Rename(beside, journal_path(header.number))

@@ -145,11 +145,12 @@ def examine(
 
 def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
     """Go on from a directory that holds everything it promised."""
+    yield from _remove_unfinished(found.leftovers)
     journal = yield from _go_on(options, found.identity, found.segments, found.scanned)
     found.fold.say("writing the logs")
     logs = yield from _write_logs(options, found.kept.newest, found.fold, found.scanned, found.surveys, found.rescued)
     durable = found.fold.durable
-    yield from _tidy(found.kept, found.leftovers, durable.lsn)
+    yield from _set_damaged_aside(found.kept, durable.lsn)
     for info in (yield from list_dir(TOPICS)):
         if info.is_dir and info.name not in durable.topics_by_name:
             yield from remove_tree(topic_path(info.name))
@@ -161,6 +162,7 @@ def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
 def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
     """Go on with what can be read; the journal and its checkpoints end here, a new one begins."""
     fold, before, whose = found.fold, found.kept.newest, found.identity
+    yield from _remove_unfinished(found.leftovers)
     have: dict[int, dict[int, Entry]] = {}
     findings = list(found.findings)
     for span in found.scanned.spans:
@@ -194,9 +196,9 @@ def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
     number = found.segments[-1].number + 1 if found.segments else 0
     size = options.journal_segment_bytes if options.preallocate else 0
     header = SegmentHeader(number, durable.lsn + 1, whose.salt, size, 0)
-    begun = yield from begin_segment(options, header, b"")
+    begun = yield from begin_segment(header, b"")
     journal = Journal(options, whose.salt, [begun], SEGMENT_HEADER_BYTES, durable.lsn, 0)
-    yield from _tidy(found.kept, found.leftovers, durable.lsn)
+    yield from _set_damaged_aside(found.kept, durable.lsn)
     aside = [segment.path for segment in found.segments]
     aside += [checkpoint_path(lsn) for lsn in found.kept.lsns if lsn != durable.lsn]
     aside += map(topic_path, strangers)
@@ -304,7 +306,7 @@ def _go_on(options: StoreOptions, whose: Identity, segments: list[FoundSegment],
     first_lsn = scanned.synced_lsn + 1 if scanned.tail else scanned.last_lsn + 1
     size = options.journal_segment_bytes if options.preallocate else 0
     header = SegmentHeader(number, first_lsn, whose.salt, size, scanned.tail_crc)
-    begun = yield from begin_segment(options, header, scanned.tail)
+    begun = yield from begin_segment(header, scanned.tail)
     older = [
         Segment(each.number, each.header.first_lsn, min(each.size_bytes, each.header.size_bytes))
         for each in segments
@@ -357,14 +359,18 @@ def _cut_back(each: Survey, rescued: list[Entry]) -> Task[None]:
     files.end = each.end
 
 
-def _tidy(kept: Checkpoints, leftovers: list[str], lsn: int) -> Task[None]:
-    """Remove what an earlier life left unfinished; what is damaged is kept aside."""
+def _remove_unfinished(leftovers: list[str]) -> Task[None]:
+    """Remove what an earlier life did not finish, or did not need: on a full disk that is the room to go on in."""
     for path in leftovers:
         yield from remove_file(path)
     for directory in ("", CHECKPOINTS):
         for info in (yield from list_dir(directory)):
             if info.name.endswith(BESIDE):
                 yield from remove_file(f"{directory}/{info.name}".lstrip("/"))
+
+
+def _set_damaged_aside(kept: Checkpoints, lsn: int) -> Task[None]:
+    """Keep checkpoints that can't be read where they do no harm."""
     if kept.damaged:
         yield MakeDir(QUARANTINE)
         for path in kept.damaged:

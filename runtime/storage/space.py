@@ -12,7 +12,6 @@ from enum import IntEnum
 from msgspec import Struct
 
 from dovetail.runtime.storage.disk import Space
-from dovetail.runtime.storage.layout import StoreOptions
 
 
 class Level(IntEnum):
@@ -38,11 +37,6 @@ class SpaceLimits(Struct, frozen=True):
     """How far use must fall below a limit before its level ends."""
 
 
-def kept_back(options: StoreOptions, checkpoint_bytes: int) -> int:
-    """Room for what must still work when nothing may grow: two journal segments and two checkpoints."""
-    return 2 * options.journal_segment_bytes + 2 * checkpoint_bytes
-
-
 def level_of(space: Space, limits: SpaceLimits, before: Level) -> Level:
     """The level now, given the one before."""
     if _begins(space, limits.read_only_percent, limits, before >= Level.READ_ONLY) or _too_little(
@@ -54,6 +48,14 @@ def level_of(space: Space, limits: SpaceLimits, before: Level) -> Level:
     if _begins(space, limits.warn_percent, limits, before >= Level.WARN):
         return Level.WARN
     return Level.FINE
+
+
+def room_bytes(space: Space, limits: SpaceLimits) -> int:
+    """How much more may be used before READ_ONLY begins."""
+    kept_free = space.total_bytes * (100 - limits.read_only_percent) // 100
+    if space.total_bytes > 4 * limits.kept_back_bytes:
+        kept_free = max(kept_free, limits.kept_back_bytes)
+    return max(0, space.free_bytes - kept_free)
 
 
 def _begins(space: Space, percent: int, limits: SpaceLimits, is_above: bool) -> bool:

@@ -91,6 +91,11 @@ class Store:
         return self._written_lsn
 
     @property
+    def committed_bytes(self) -> int:
+        """What was committed since the start."""
+        return self._journal.committed_bytes
+
+    @property
     def journal_bytes(self) -> int:
         """What was committed since the last checkpoint began."""
         return self._journal.committed_bytes - self._checkpoint_bytes

@@ -17,7 +17,7 @@ from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Kind, Op, Rename, Space, list_dir, run
 from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.retention import Proposal, propose
-from dovetail.runtime.storage.space import Level, SpaceLimits, level_of
+from dovetail.runtime.storage.space import Level, SpaceLimits, level_of, room_bytes
 from dovetail.sim.disk import SimDisk
 from tests.storage.build import SMALL, Broker, sim_disk
 from tests.storage.test_crashes import Watched
@@ -187,6 +187,18 @@ def test_the_level_rises_at_its_limit_and_falls_only_below_it(used: int, before:
     assert fresh == sum(used >= limit for limit in (80, 90, 95))
     assert fresh <= level <= max(fresh, before)
     assert level_of(space, limits, level) == level
+
+
+@given(st.integers(1, 10_000), st.data(), st.integers(1, 100), st.integers(1, 5_000))
+def test_while_there_is_room_the_level_is_not_read_only(
+    total: int, data: st.DataObject, percent: int, kept_back: int
+) -> None:
+    limits = SpaceLimits(read_only_percent=percent, kept_back_bytes=kept_back)
+    space = Space(total, data.draw(st.integers(0, total)))
+    room = room_bytes(space, limits)
+    assert (room == 0) or level_of(space, limits, Level.FINE) is not Level.READ_ONLY
+    full = Space(total, space.free_bytes - room)
+    assert level_of(full, limits, Level.FINE) is Level.READ_ONLY or full.free_bytes == kept_back
 
 
 def test_space_is_kept_back_on_a_large_disk_that_is_nearly_full() -> None:
