@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,16 @@ FETCH_BYTES = 1 << 20
 FOLLOW_MS = 1_000
 
 
+class Lane(StrEnum):
+    """A message's priority."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    BACKGROUND = "background"
+
+
 def publish(
     topic: Annotated[str, typer.Argument(help="The topic; made on first use.")],
     value: Annotated[
@@ -31,14 +42,23 @@ def publish(
     ] = None,
     key: Annotated[str | None, typer.Option(help="Messages of one key keep their order.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
+    delay: Annotated[str, typer.Option(help="Deliver it after this long, for example 5s or 1d.")] = "0s",
     ttl: Annotated[str, typer.Option(help="Forget it if not delivered by then, for example 60s.")] = "0s",
+    priority: Annotated[Lane, typer.Option(help="Its lane, in a topic that has them.")] = Lane.NORMAL,
     partition: Annotated[int | None, typer.Option(min=0, help="Into this partition.")] = None,
     url: Url = URL,
     json: Json = False,
 ) -> None:
     """Publish a message, or each line of standard input. Ends when the broker has stored them all."""
     headers = dict(_headers(header or []))
-    options = {"key": key, "headers": headers, "ttl": ttl, "partition": partition}
+    options = {
+        "key": key,
+        "headers": headers,
+        "delay": delay,
+        "ttl": ttl,
+        "priority": priority.value,
+        "partition": partition,
+    }
     if value is not None and value != "-":
         run(_publish_one(url, topic, value, options, json))
     else:

@@ -110,10 +110,11 @@ def _flat(found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def reach(url: str) -> Client:
-    """A client for the broker at `url` that gives up soon: somebody waits at a terminal."""
+    """A client for the broker at `url` that gives up soon: somebody waits at a terminal. Its token, if there is one, is
+    in the environment."""
     from dovetail.runtime.client import connect
 
-    return connect(url, connect_timeout="2s")
+    return connect(url, token=os.environ.get("DOVETAIL_TOKEN", ""), connect_timeout="2s")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

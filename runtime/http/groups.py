@@ -483,13 +483,17 @@ async def _shown(gate: Gate, taken: list[Held]) -> list[MessageView]:
     state = gate.state
     found: list[MessageView] = []
     parsed: dict[int, dict[int, MessageView]] = {}
+    wanted: dict[int, set[int]] = {}
+    for held in taken:
+        wanted.setdefault(id(held.entry), set()).add(held.offset)
     async for held in paced(taken):
         log = state.durable.logs.get(held.delivery.log)
         if log is None:
             continue
         if id(held.entry) not in parsed:
             topic = state.durable.topics[log.topic]
-            parsed[id(held.entry)] = {each.offset: each for each in views(topic, log, held.entry)}
+            offsets = wanted[id(held.entry)]
+            parsed[id(held.entry)] = {each.offset: each for each in views(topic, log, held.entry, offsets)}
         message = parsed[id(held.entry)].get(held.offset)
         if message is None:
             continue

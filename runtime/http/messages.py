@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import time
+from collections.abc import Container
 from hashlib import blake2b
 
 from msgspec import UNSET, Struct
@@ -40,6 +41,8 @@ from dovetail.runtime.http.texts import as_ms, as_time_ms
 from dovetail.runtime.storage.codecs import CODECS
 
 READ_BYTES = 1 << 20
+SLICE = 64
+"""Messages that are made ready at a time, so that a large browse delays nobody."""
 LANES: tuple[PriorityName, ...] = ("critical", "high", "normal", "low", "background")
 PRIORITIES: dict[str, Priority] = {name: Priority(number) for number, name in enumerate(LANES, 1)}
 
@@ -191,31 +194,36 @@ async def read_messages(gate: Gate, topic: Topic, log: Log, offset: int, limit: 
         if not entries:
             break
         for entry in entries:
-            found += [each for each in views(topic, log, entry) if offset <= each.offset < end]
-            if len(found) >= limit:
-                break
-            await asyncio.sleep(0)
+            begun = time.monotonic()
+            records = [each for each in batch.parse(entry.batch, codecs=CODECS) if offset <= each.offset < end]
+            for at in range(0, min(len(records), limit - len(found)), SLICE):
+                part = records[at : at + min(SLICE, limit - len(found))]
+                found += [_view(topic, log, entry, record) for record in part]
+                # It rests as long as it worked: half of the loop at least is for messages.
+                await asyncio.sleep(time.monotonic() - begun)
+                begun = time.monotonic()
         offset = max(offset, entries[-1].last) + 1
-    return found[:limit]
+    return found
 
 
-def views(topic: Topic, log: Log, entry: Entry) -> list[MessageView]:
-    """The messages of one stored batch as JSON shows them."""
-    lane = log.lane if topic.lanes else -1
-    return [
-        MessageView(
-            names.message_id(topic.name, log.partition, lane, record.offset),
-            topic.name,
-            log.partition,
-            record.offset,
-            entry.record.arrival_ms,
-            record.key.decode("utf-8", "replace") if record.key is not None else None,
-            base64.b64encode(record.value or b"").decode(),
-            {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers},
-            LANES[log.lane] if topic.lanes else None,
-        )
-        for record in batch.parse(entry.batch, codecs=CODECS)
-    ]
+def views(topic: Topic, log: Log, entry: Entry, offsets: Container[int]) -> list[MessageView]:
+    """The messages at `offsets` of one stored batch as JSON shows them."""
+    records = batch.parse(entry.batch, codecs=CODECS)
+    return [_view(topic, log, entry, record) for record in records if record.offset in offsets]
+
+
+def _view(topic: Topic, log: Log, entry: Entry, record: batch.Record) -> MessageView:
+    return MessageView(
+        names.message_id(topic.name, log.partition, log.lane if topic.lanes else -1, record.offset),
+        topic.name,
+        log.partition,
+        record.offset,
+        entry.record.arrival_ms,
+        record.key.decode("utf-8", "replace") if record.key is not None else None,
+        base64.b64encode(record.value or b"").decode(),
+        {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers},
+        LANES[log.lane] if topic.lanes else None,
+    )
 
 
 def log_at(gate: Gate, topic: Topic, partition: int, lane: int) -> Log | None:

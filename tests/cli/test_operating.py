@@ -103,6 +103,15 @@ def test_top_and_trace_show_what_is_going_on(cli: Cli) -> None:
     assert cli.json("trace", message_id)["groups"][0]["state"] == "waiting"
 
 
+def test_a_message_goes_to_its_lane_or_waits_for_its_time(cli: Cli) -> None:
+    cli.run("topic", "create", "jobs", "--lanes")
+    cli.run("publish", "jobs", "now", "--priority", "critical")
+    cli.run("publish", "jobs", "later", "--delay", "1h")
+    kept = {log["lane"]: log["end"] for log in cli.json("topic", "show", "jobs")["logs"]}
+    assert kept == {"critical": 1, "high": 0, "normal": 0, "low": 0, "background": 0}
+    cli.run("publish", "jobs", "never", "--delay", "soon", code=Exit.FAILED)
+
+
 def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:
     file = tmp_path / "d.yaml"
     file.write_text("topic:\n  lease: 5s\n")
