@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +193,10 @@ def test_what_is_not_there_is_refused_in_the_one_shape(api: Api) -> None:
         urllib.request.urlopen(request, timeout=10)
     assert raised.value.code == 422
     assert "JSON" in json.loads(raised.value.read())["error"]["message"]
+
+
+def test_the_specification_lists_every_route_with_its_role() -> None:
+    page = (Path(__file__).parents[2] / "spec" / "http.md").read_text()
+    for route in ROUTES:
+        row = f"| {route.method} | `{route.path}` | {route.role.name.lower()} | {route.status} | {route.says} |"
+        assert row in page, row
