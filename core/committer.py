@@ -17,14 +17,11 @@ from dovetail.core.journal_format import EncodedFrame, Item
 
 
 class Commit(Struct, frozen=True):
-    """Frames to be written at once and, if `sync`, synced."""
+    """Frames to be written at once and, if `sync`, synced; without frames, what was written before is synced."""
 
     frames: tuple[EncodedFrame, ...]
     sync: bool
-
-    @property
-    def last_lsn(self) -> int:
-        return self.frames[-1].lsn
+    last_lsn: int
 
     @property
     def size_bytes(self) -> int:
@@ -38,12 +35,14 @@ class Committer:
         "_bytes",
         "_chain",
         "_frames",
+        "_last_lsn",
         "_linger_ms",
         "_needs_sync",
         "_salt",
         "_synced_lsn",
+        "_timed",
         "_under_way",
-        "_unsynced",
+        "_unsynced_ms",
         "_urgent_ms",
         "sync_interval_ms",
     )
@@ -59,7 +58,9 @@ class Committer:
         self._urgent_ms: int | None = None  # when the oldest frame that waits must go out
         self._under_way: Commit | None = None
         self._synced_lsn = lsn
-        self._unsynced = 0  # since when, in ms, written frames wait for a sync (0: none do)
+        self._last_lsn = lsn
+        self._timed = False  # whether a frame that waits is to be synced within the interval
+        self._unsynced_ms: int | None = None  # since when frames that are to be synced in time are only written
 
     @property
     def bytes_waiting(self) -> int:
@@ -71,27 +72,44 @@ class Committer:
         """Everything up to here is on the disk."""
         return self._synced_lsn
 
-    def add(self, mono_ms: int, lsn: int, wall_ms: int, items: Sequence[Item], *, urgent: bool, sync: bool) -> None:
-        """Take the frame of one step: `urgent` if somebody waits for it, `sync` if that needs more than a write."""
+    def add(
+        self,
+        mono_ms: int,
+        lsn: int,
+        wall_ms: int,
+        items: Sequence[Item],
+        *,
+        urgent: bool,
+        sync: bool,
+        timed: bool = True,
+    ) -> None:
+        """Take the frame of one step: `urgent` if somebody waits for it, `sync` if that needs more than a write,
+        `timed` if it is to be synced within the interval all the same."""
         frame = journal_format.encode_frame(lsn, wall_ms, self._synced_lsn, self._chain, items, salt=self._salt)
         self._chain = frame.crc
         self._frames.append(frame)
         self._bytes += frame.size_bytes
         self._needs_sync = self._needs_sync or sync
+        self._timed = self._timed or timed
         due_ms = mono_ms if urgent else mono_ms + self._linger_ms
         self._urgent_ms = due_ms if self._urgent_ms is None else min(self._urgent_ms, due_ms)
 
     def next_commit(self, mono_ms: int) -> Commit | None:
         """The next commit to be carried out; None while one is under way or nothing is due."""
-        if self._under_way is not None or self._urgent_ms is None or mono_ms < self._urgent_ms:
+        if self._under_way is not None:
             return None
-        overdue = self._unsynced != 0 and mono_ms - self._unsynced >= self.sync_interval_ms
-        self._under_way = Commit(tuple(self._frames), self._needs_sync or overdue)
-        if not self._under_way.sync and self._unsynced == 0:
-            self._unsynced = mono_ms
+        overdue = self._unsynced_ms is not None and mono_ms - self._unsynced_ms >= self.sync_interval_ms
+        if not overdue and (self._urgent_ms is None or mono_ms < self._urgent_ms):
+            return None
+        if self._frames:
+            self._last_lsn = self._frames[-1].lsn
+        self._under_way = Commit(tuple(self._frames), self._needs_sync or overdue, self._last_lsn)
+        if not self._under_way.sync and self._timed and self._unsynced_ms is None:
+            self._unsynced_ms = mono_ms
         self._frames = []
         self._bytes = 0
         self._needs_sync = False
+        self._timed = False
         self._urgent_ms = None
         return self._under_way
 
@@ -103,10 +121,13 @@ class Committer:
         self._under_way = None
         if commit.sync:
             self._synced_lsn = commit.last_lsn
-            self._unsynced = 0
+            self._unsynced_ms = None
         return commit
 
     @property
     def wake_ms(self) -> int | None:
         """When `next_commit` is worth asking again, if nothing else happens."""
-        return None if self._under_way is not None else self._urgent_ms
+        if self._under_way is not None:
+            return None
+        overdue_ms = None if self._unsynced_ms is None else self._unsynced_ms + self.sync_interval_ms
+        return min((each for each in (self._urgent_ms, overdue_ms) if each is not None), default=None)

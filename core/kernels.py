@@ -122,7 +122,7 @@ def refill(tokens: int, rate: int, elapsed_ms: int) -> int:
 
 def debt_ms(tokens: int, rate: int) -> int:
     """How long until a bucket of thousandths has something in it again."""
-    return 1 - tokens // rate if tokens <= 0 and rate > 0 else 0
+    return -tokens // rate + 1 if tokens <= 0 and rate > 0 else 0
 
 
 def spend(tokens: int, count: int, rate: int, wait_max_ms: int) -> tuple[int, int]:

@@ -517,7 +517,7 @@ class Node:
         items: list[Item] = []
         for_files: list[Item] = []
         size = 0
-        urgent = sync = False
+        urgent = sync = timed = False
         for record in records:
             if isinstance(record, BatchAppended):
                 data = batch.patch(self._payloads[record.handle], record.base)
@@ -527,7 +527,9 @@ class Node:
                 for_files.append(entry)
                 size += entry.size_bytes
                 urgent = True
-                sync = sync or not self._is_relaxed(record.log)
+                policy = self._policy(record.log)
+                sync = sync or policy == SyncPolicy.ALWAYS
+                timed = timed or policy == SyncPolicy.INTERVAL
                 continue
             items.append(record)
             urgent = urgent or not isinstance(record, LAZY)
@@ -535,12 +537,12 @@ class Node:
             if isinstance(record, TopicCreated | TopicDeleted | LogTrimmed):
                 for_files.append(record)
         urgent = urgent or any(isinstance(effect, Hurry) for effect in effects)
-        self.committer.add(now.mono_ms, lsn, self.state.durable.wall_ms, items, urgent=urgent, sync=sync)
+        self.committer.add(now.mono_ms, lsn, self.state.durable.wall_ms, items, urgent=urgent, sync=sync, timed=timed)
         self._uncommitted.append((lsn, tuple(for_files), size))
 
-    def _is_relaxed(self, log_id: int) -> bool:
+    def _policy(self, log_id: int) -> SyncPolicy:
         log = self.state.durable.logs.get(log_id)
-        return log is not None and self.state.durable.topics[log.topic].config.sync != SyncPolicy.ALWAYS
+        return SyncPolicy.ALWAYS if log is None else self.state.durable.topics[log.topic].config.sync
 
     def _perform(self, effect: AnyEffect) -> None:
         match effect:

@@ -64,13 +64,13 @@ def a_bucket_holds_one_second(given: Given) -> bool:
     return every(found <= full, some(found == full, found == tokens + rate * elapsed), found <= tokens + rate * elapsed)
 
 
-@proof("I-FLOW", about=kernels.debt_ms, sabotage=("1 - tokens // rate", "0 - tokens // rate"))
+@proof("I-FLOW", about=kernels.debt_ms, sabotage=("-tokens // rate + 1", "-tokens // rate"))
 def a_debt_is_over_when_it_was_said(given: Given) -> bool:
-    """After the wait there is something in the bucket again, and two milliseconds earlier there was not."""
+    """After the wait there is something in the bucket again, and a millisecond earlier there was not."""
     tokens, rate = given.integer("tokens"), given.integer("rate")
     wait = given.call(kernels.debt_ms, tokens, rate)
     owes = every(tokens <= 0, rate > 0)
-    enough = every(tokens + rate * wait > 0, some(wait <= 2, tokens + rate * (wait - 2) <= 0), wait >= 1)
+    enough = every(tokens + rate * wait > 0, tokens + rate * (wait - 1) <= 0, wait >= 1)
     return every(implies(owes, enough), implies(negated(owes), wait == 0))
 
 

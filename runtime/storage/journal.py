@@ -100,6 +100,12 @@ class Journal:
         if sync:
             self.synced_lsn = self.committed_lsn
 
+    def sync(self) -> Task[None]:
+        """Put on the disk what commits only wrote."""
+        if self.synced_lsn < self.committed_lsn:
+            yield Sync(journal_path(self.segments[-1].number))
+            self.synced_lsn = self.committed_lsn
+
     def sync_to(self, lsn: int) -> Task[None]:
         """Log lane: make sure that the frames up to `lsn`, written before, are on the disk. What is done because
         of a frame and can't be undone must not outlive it."""

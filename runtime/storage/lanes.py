@@ -21,7 +21,10 @@ from dovetail.runtime.storage.store import Store
 
 def commit_task(store: Store, commit: Commit) -> Task[object]:
     """The journal lane's part of a commit."""
-    yield from store.commit(commit.frames, sync=commit.sync)
+    if commit.frames:
+        yield from store.commit(commit.frames, sync=commit.sync)
+    else:
+        yield from store.sync()
     return None
 
 

@@ -110,6 +110,10 @@ class Store:
         `SyncFailed` the process must end; after any other failure the same frames may be tried again."""
         yield from self._journal.commit(frames, sync=sync)
 
+    def sync(self) -> Task[None]:
+        """Journal lane: put on the disk what commits only wrote."""
+        yield from self._journal.sync()
+
     def write_behind(self, lsn: int, items: Sequence[Item]) -> Task[None]:
         """Do to the logs' files what committed frames up to `lsn` say; may be repeated after a failure."""
         check(self._written_lsn <= lsn <= self._journal.committed_lsn, "I-STORED", self._written_lsn, lsn)

@@ -67,6 +67,8 @@ class Running:
         self.now = Now(1_000, START_WALL_MS)
         self.effects: list[AnyEffect] = []
         self.records: list[AnyRecord] = []
+        self.commits: list[tuple[int, bool]] = []
+        """Of each commit how many frames it had, and whether it was synced."""
         self._frames: list[bytes] = []
         self._files: dict[int, list[Entry]] = {}
         self._start(Durable(), 0)
@@ -95,6 +97,7 @@ class Running:
                 self.node.wrote(session, 0)
             commit = self.node.next_commit(self.now)
             if commit is not None:
+                self.commits.append((len(commit.frames), commit.sync))
                 self._frames += [b"".join(frame.buffers) for frame in commit.frames]
                 self.node.committed()
             job = self.node.next_job()

@@ -21,6 +21,7 @@ def with_dead_letters(count: int) -> Running:
 
 
 def headers_of(broker: Running, offset: int) -> dict[str, str]:
+    broker.advance(100)
     (entry,) = broker._read(_log(broker, "a.dlq"), offset, 1)
     (record,) = batch.parse(entry.batch)
     return {key: (value or b"").decode() for key, value in record.headers}
