@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dovetail.core.codes import Acks
 from dovetail.core.records import TopicConfig
-from dovetail.core.state import BatchMeta
+from dovetail.core.state import BatchMeta, Settings
 
 
 class Input(Struct, frozen=True, gc=False, tag=True):
@@ -265,6 +265,14 @@ class RemoveDead(Input, frozen=True):
     ranges: tuple[tuple[int, int], ...]
 
 
+class ChangeSettings(Input, frozen=True):
+    """An operator changes settings of the whole broker; they last as long as the process."""
+
+    session: int
+    request: int
+    settings: Settings
+
+
 class SetReadOnly(Input, frozen=True):
     """Nothing may be published, for this reason; an empty one ends that."""
 
@@ -359,6 +367,7 @@ AnyInput = (
     | StartReplay
     | ChangeReplay
     | RemoveDead
+    | ChangeSettings
     | SetReadOnly
     | TrimLog
     | Tidy

@@ -30,11 +30,12 @@ from dovetail.core import (
     topics,
 )
 from dovetail.core.codes import Status
-from dovetail.core.effects import AnyEffect
+from dovetail.core.effects import AnyEffect, Done
 from dovetail.core.ids import Now
 from dovetail.core.inputs import (
     AnyInput,
     ChangeReplay,
+    ChangeSettings,
     Commit,
     ConfigureGroup,
     ConfigureTopic,
@@ -201,6 +202,7 @@ Request = (
     | CreateTopic
     | ConfigureTopic
     | DeleteTopic
+    | ChangeSettings
     | StartReplay
     | ChangeReplay
     | RemoveDead
@@ -244,6 +246,9 @@ def _decide_for(turn: Turn, request: Request) -> None:
             topics.configure(turn, request)
         case DeleteTopic():
             topics.delete(turn, request)
+        case ChangeSettings():
+            turn.settings = request.settings
+            turn.reply(request.session, request.request, Done())
         case StartReplay():
             replays.start(turn, request)
         case ChangeReplay():

@@ -270,6 +270,10 @@ SETTINGS = (
     Setting("stall", "node.stall_ms", Kind.DURATION, "A frame that was begun is finished within this.", 100),
 )
 BY_KEY = {setting.key: setting for setting in SETTINGS}
+_TERMS = {"session_timeout", "message_max"}
+"""What clients were told when they connected stays as it was."""
+CHANGEABLE = tuple(each.key for each in SETTINGS if each.field.startswith("settings.") and each.key not in _TERMS)
+"""What can be changed while the broker runs; defaults of topics count for topics made from then on."""
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
@@ -423,6 +427,13 @@ def _check_together(config: Config, origins: Origins) -> None:
         raise BadConfig("session_timeout is shorter than two heartbeats: members would come and go; lengthen it")
     if config.settings.message_bytes_max + 1024 > config.frame_bytes_max:
         raise BadConfig("message_max does not fit into frame_max: make frame_max 1KiB larger at least")
+
+
+def changed_by(config: Config, setting: Setting, text: str, where: str) -> Config:
+    """The configuration with one setting changed; raises `BadConfig`."""
+    changed = _with(config, setting.field.split("."), parse(setting, text, where))
+    _check_together(changed, {})
+    return changed
 
 
 def _with(config: Struct, path: list[str], value: object) -> Config:

@@ -226,6 +226,11 @@ class Server:
 
     wake = _wake
 
+    def ask_compaction(self) -> None:
+        """Have retention and compaction done as soon as possible."""
+        self._housekeeper.hurry()
+        self._wake()
+
     @property
     def journal_bytes(self) -> int:
         """What was committed since the last checkpoint began."""

@@ -597,6 +597,7 @@ async function look() {
     document.title = `${parts[0] ?? SECTIONS.find(([each]) => each === name)?.[1] ?? "Message"} · Dovetail`;
     get("dlq").then((found) => setCount("dead", found.total), () => {});
     for (const each of document.querySelectorAll("nav a")) each.toggleAttribute("aria-current", each.dataset.view === name);
+    document.querySelector("nav a[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   }
   try {
     const found = await VIEWS[name](parts, keep);

@@ -16,7 +16,7 @@ import structlog
 from dovetail.core import inputs
 from dovetail.core.access import Role
 from dovetail.core.state import State
-from dovetail.runtime.config import explain
+from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, paced
 from dovetail.runtime.http.groups import attempts_of
@@ -24,6 +24,7 @@ from dovetail.runtime.http.history import TOTAL
 from dovetail.runtime.http.messages import log_at, read_messages
 from dovetail.runtime.http.models import (
     ComponentView,
+    ConfigPatch,
     ConfigView,
     ConnectionList,
     ConnectionView,
@@ -296,6 +297,34 @@ async def config(gate: Gate, call: Call[Nothing, None]) -> ConfigView:
     return ConfigView([SettingView(row.key, row.text, row.origin, row.says) for row in rows])
 
 
+async def change_config(gate: Gate, call: Call[Nothing, ConfigPatch]) -> ConfigView:
+    """Change settings that need no restart; they last as long as the process."""
+    changed = gate.server.config
+    for key, text in call.body.settings.items():
+        setting = BY_KEY.get(key)
+        if setting is None:
+            raise Trouble(422, "invalid", f"{key!r} is not a setting{meant(key, BY_KEY)}")
+        if key not in CHANGEABLE:
+            raise Trouble(409, "needs_restart", f"{key} takes a restart", f"without one: {', '.join(CHANGEABLE)}")
+        try:
+            changed = changed_by(changed, setting, text, "body")
+        except BadConfig as error:
+            raise Trouble(422, "invalid", str(error)) from None
+    audit.warning("settings changed", settings=call.body.settings, caller=call.access.name)
+    settings = changed.settings
+    await gate.ask(lambda session, request: inputs.ChangeSettings(session, request, settings))
+    gate.server.config = changed
+    gate.server.origins = {**gate.server.origins, **dict.fromkeys(call.body.settings, "changed at run time")}
+    return await config(gate, Call(call.path, Nothing(), None, call.headers, call.access))
+
+
+async def compact(gate: Gate, call: Call[Nothing, None]) -> Done:
+    """Do what retention and compaction have to do now."""
+    audit.info("compact", caller=call.access.name)
+    gate.server.ask_compaction()
+    return Done()
+
+
 ROUTES = (
     Route("GET", "/health", health, "Whether the broker works.", query=HealthQuery, answer=Health, role=Role.NONE),
     Route("GET", "/ready", ready, "Whether the broker takes work.", answer=Ready, role=Role.NONE),
@@ -315,5 +344,15 @@ ROUTES = (
         role=Role.ADMIN,
     ),
     Route("POST", "/admin/shutdown", shutdown, "Stop the broker.", answer=Done, status=202, role=Role.ADMIN),
+    Route("POST", "/admin/compact", compact, "Retention and compaction now.", answer=Done, status=202, role=Role.ADMIN),
+    Route(
+        "PATCH",
+        "/admin/config",
+        change_config,
+        "Change settings until the next start.",
+        body=ConfigPatch,
+        answer=ConfigView,
+        role=Role.ADMIN,
+    ),
     Route("GET", "/admin/config", config, "Every setting and its origin.", answer=ConfigView, role=Role.ADMIN),
 )

@@ -584,6 +584,12 @@ class ConfigView(View, frozen=True):
     settings: list[SettingView]
 
 
+class ConfigPatch(Body, frozen=True):
+    """Values as the file has them, by key: `{"topic.lease": "10s"}`."""
+
+    settings: Annotated[dict[str, str], Meta(min_length=1, max_length=100)]
+
+
 class GroupTrace(View, frozen=True):
     group: str
     state: Literal["waiting", "leased", "retrying", "settled"]

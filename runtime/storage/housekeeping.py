@@ -53,6 +53,10 @@ class Housekeeper:
         """When `advance` has something to do, by the monotonic clock."""
         return min(self._space_ms, self._retention_ms, self._tidy_ms, self._compaction_ms)
 
+    def hurry(self) -> None:
+        """Have retention and compaction look now."""
+        self._retention_ms = self._compaction_ms = 0
+
     def advance(self, now: Now) -> None:
         """Begin the next chore that is due, unless one is under way."""
         filling = self._store.committed_bytes >= self._space_bytes

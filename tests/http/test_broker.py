@@ -157,8 +157,29 @@ def test_admin_actions_are_taken_up(api: Api) -> None:
     assert api.status == 202
     settings = {each["key"]: each for each in api.get("/admin/config")["settings"]}
     assert (settings["topic.lease"]["value"], settings["topic.lease"]["origin"]) == ("30s", "default")
+    assert api.post("/admin/compact") == {"done": True}
     api.post("/admin/shutdown")
     assert api.house.call(api.house.server.stop_asked.is_set)
+
+
+def test_settings_are_changed_while_the_broker_runs(api: Api) -> None:
+    shown = api.call("PATCH", "/admin/config", {"settings": {"topic.lease": "7s", "auto_create": "false"}})["settings"]
+    now = {each["key"]: (each["value"], each["origin"]) for each in shown}
+    assert (now["topic.lease"], now["partitions"]) == (("7s", "changed at run time"), ("1", "default"))
+    assert api.post("/v1/topics", name="orders")["settings"]["lease"] == "7s"
+    with pytest.raises(Refused) as missing:
+        api.publish("elsewhere", "x")
+    assert missing.value.status == 404
+    for settings, status in (
+        ({"listen": "127.0.0.1:1"}, 409),
+        ({"topic.leese": "1s"}, 422),
+        ({"topic.lease": "soon"}, 422),
+        ({"topic.lease": "2h"}, 422),
+        ({}, 422),
+    ):
+        with pytest.raises(Refused) as refused:
+            api.call("PATCH", "/admin/config", {"settings": settings})
+        assert refused.value.status == status, settings
 
 
 def test_the_document_names_every_route_and_the_page_needs_no_network(api: Api) -> None:
