@@ -423,7 +423,7 @@ class Live(Struct, frozen=True, gc=False):
 
 
 class Settings(Struct, frozen=True, gc=False):
-    """What an operator may change about the whole broker; each default has its reason in `spec/settings.md`."""
+    """What an operator may change about the whole broker; each default has its reason in `docs/settings.md`."""
 
     topic_defaults: TopicConfig = TopicConfig()
     auto_create: bool = True

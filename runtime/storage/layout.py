@@ -21,7 +21,7 @@ BESIDE = ".tmp"
 
 
 class StoreOptions(Struct, frozen=True):
-    """The storage engine's settings; `spec/settings.md` has the reasons."""
+    """The storage engine's settings; `docs/settings.md` has the reasons."""
 
     journal_segment_bytes: int = 64 << 20
     log_segment_bytes: int = 64 << 20
