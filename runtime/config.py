@@ -26,7 +26,7 @@ from dovetail.runtime.storage.space import SpaceLimits
 TCP_PORT = 7400
 HTTP_PORT = 7480
 ENVIRONMENT = "DOVETAIL_"
-NOT_SETTINGS = frozenset({"DOVETAIL_URL", "DOVETAIL_API", "DOVETAIL_TOKEN", "DOVETAIL_CONFIG"})
+NOT_SETTINGS = frozenset({"DOVETAIL_URL", "DOVETAIL_API", "DOVETAIL_TOKEN", "DOVETAIL_CONFIG", "DOVETAIL_CONTEXT"})
 """What clients and commands read from the environment, beside the settings of a broker."""
 DEFAULT = "default"
 

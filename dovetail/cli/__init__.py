@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from dovetail import __version__
-from dovetail.cli import bench, config, dlq, group, log, messages, prove, serve, sim, token, top, topic, torture
+from dovetail.cli import (
+    bench,
+    config,
+    context,
+    dlq,
+    group,
+    log,
+    messages,
+    prove,
+    serve,
+    sim,
+    token,
+    top,
+    topic,
+    torture,
+)
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
@@ -20,6 +35,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(config.app, name="config")
 app.add_typer(token.app, name="token")
+app.add_typer(context.app, name="context")
 app.command("top")(top.top)
 app.command("trace")(top.trace)
 app.add_typer(log.app, name="log")
@@ -40,8 +56,12 @@ def dovetail(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
+    broker: Annotated[
+        str, typer.Option("--context", envvar="DOVETAIL_CONTEXT", help="The broker that is meant: `dovetail context`.")
+    ] = "",
 ) -> None:
     """The message broker you can replay."""
+    context.enter(broker)
 
 
 def main() -> None:

@@ -130,6 +130,28 @@ def test_wrong_usage_of_serve_ends_at_once(words: list[str]) -> None:
     assert CliRunner().invoke(app, ["serve", *words]).exit_code == Exit.USAGE
 
 
+def test_brokers_are_known_by_name(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("DOVETAIL_API", "DOVETAIL_URL", "DOVETAIL_TOKEN"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    run = CliRunner()
+    assert run.invoke(app, ["context", "add", "here"]).exit_code == Exit.USAGE
+    assert run.invoke(app, ["context", "add", "here", "--api", cli.http.base, "--token", "secret"]).exit_code == 0
+    assert run.invoke(app, ["context", "add", "away", "--api", "http://127.0.0.1:9"]).exit_code == 0
+    assert "secret" not in run.invoke(app, ["context", "list"]).stdout
+    assert (tmp_path / "dovetail" / "contexts.json").stat().st_mode & 0o077 == 0
+    assert run.invoke(app, ["topic", "list", "--json"]).stdout == "[]\n"
+    monkeypatch.delenv("DOVETAIL_API")
+    assert run.invoke(app, ["--context", "away", "topic", "list"]).exit_code == Exit.UNAVAILABLE
+    assert run.invoke(app, ["--context", "nowhere", "topic", "list"]).exit_code == Exit.USAGE
+    assert run.invoke(app, ["context", "use", "away"]).exit_code == 0
+    assert run.invoke(app, ["context", "remove", "away"]).exit_code == 0
+    assert run.invoke(app, ["context", "remove", "away"]).exit_code == Exit.FAILED
+    listed = json.loads(run.invoke(app, ["context", "list", "--json"]).stdout)
+    assert [(each["name"], each["current"]) for each in listed] == [("here", False)]
+
+
 def test_tokens_are_made_listed_and_taken_away(tmp_path: Path) -> None:
     run, file = CliRunner(), str(tmp_path / "tokens.yaml")
     made = run.invoke(app, ["token", "add", file, "shop", "--role", "write", "--topic", "orders.#", "--expires", "30d"])
