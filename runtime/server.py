@@ -29,6 +29,7 @@ from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
 from dovetail.runtime.config import Config, Origins, address
+from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, connections_allowed
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
 from dovetail.runtime.metrics import Metrics
@@ -92,6 +93,9 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._http: Any = None
         self._protocols: dict[int, _Protocol] = {}
+        self.connections_max = connections_allowed(config.connections_max)
+        self.turned_away = 0
+        """Connections over the limit that are being told so."""
         self._ticking = False
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
@@ -111,7 +115,7 @@ class Server:
         disk = RealDisk(config.data)
         loop = asyncio.get_running_loop()
         try:
-            os.makedirs(config.data, exist_ok=True)
+            os.makedirs(os.path.dirname(disk.root), exist_ok=True)
             task = open_store(
                 config.store,
                 holder=f"process {os.getpid()} on {socket.gethostname()}",
@@ -124,7 +128,13 @@ class Server:
         except (OSError, Corrupted, Unusable) as error:
             disk.close()
             raise _start_failure(config.data, error) from error
-        server = cls(config, security, disk, store, opened)
+        try:
+            server = cls(config, security, disk, store, opened)
+        except OSError as error:
+            disk.close()
+            raise StartFailed(f"can't record: {error}; choose another directory with --record", Exit.DISK) from error
+        if server.connections_max < config.connections_max:
+            log.warning("few file descriptors: raise `ulimit -n`", connections_max=server.connections_max)
         await server._until_quiet()
         try:
             await server._listen()
@@ -144,11 +154,16 @@ class Server:
 
     async def _bind(self, host: str, port: int) -> asyncio.Server:
         try:
-            return await self._loop.create_server(
-                lambda: _Protocol(self), host, port, backlog=4096, ssl=self.security.tls
+            listener = await self._loop.create_server(
+                lambda: _Protocol(self), host, port, backlog=ACCEPTS_AT_ONCE, ssl=self.security.tls
             )
         except OSError as error:
             raise OSError(listen_trouble(host, port, error)) from error
+        # The loop takes its backlog for both: how many wait, and how many it accepts in one round.
+        for each in listener.sockets:
+            with socket.socket(fileno=os.dup(each.fileno())) as twin:
+                twin.listen(BACKLOG)
+        return listener
 
     async def wait(self) -> Failure:
         """Return when the broker had to stop by itself, with the reason."""
@@ -350,10 +365,11 @@ class Server:
 
     def accept(self, protocol: _Protocol, peer: str) -> int:
         """A new connection's session number; 0 when there are too many already."""
-        if len(self._protocols) >= self.config.connections_max:
+        if len(self._protocols) >= self.connections_max:
             return 0
         session = self.node.connect(peer)
         self._protocols[session] = protocol
+        protocol.set_reading(not self._paused)
         return session
 
     def received(self, session: int, data: bytes) -> None:
@@ -402,10 +418,18 @@ class _Protocol(asyncio.Protocol):
         host, port, *_ = transport.get_extra_info("peername") or ("local", 0)
         self._session = self._server.accept(self, f"{host}:{port}")
         if self._session == 0:
-            most = self._server.config.connections_max
-            text = f"{most} connections are open already, the most this broker takes: try again later"
-            transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, text).encode()))
-            self.close()
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Tell a connection too many why; where that takes too many descriptors of its own, just close it."""
+        self._server.turned_away += 1
+        if self._server.turned_away > TURNED_AWAY_MAX:
+            self.transport.abort()
+            return
+        most = self._server.connections_max
+        text = f"{most} connections are open already, the most this broker takes: try again later"
+        self.transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, text).encode()))
+        self.close()
 
     def data_received(self, data: bytes) -> None:
         if not self._closing:
@@ -418,6 +442,8 @@ class _Protocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._session:
             self._server.lost(self._session)
+        else:
+            self._server.turned_away -= 1
 
     def close(self) -> None:
         """Send what is left and say that it was the last, then wait for the peer to close; not for ever.

@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 import typer
@@ -56,6 +56,7 @@ async def _serve(config: Config, origins: Origins) -> int:
     log = structlog.get_logger("broker")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_complain(log))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
@@ -104,6 +105,22 @@ def _reload(log: structlog.stdlib.BoundLogger, server: Server) -> None:
         log.error("reload failed, nothing was changed", reason=str(error))
     else:
         log.info("reloaded tokens and certificates; other settings take a restart")
+
+
+def _complain(log: structlog.stdlib.BoundLogger) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Logs what goes wrong in the loop itself, the same trouble once a second at most: a flood fills no disk."""
+    last: dict[str, float] = {}
+
+    def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        what = f"{context.get('message')}: {context.get('exception')!r}"[:500]
+        if loop.time() - last.get(what, 0.0) < 1.0:
+            return
+        if len(last) > 100:
+            last.clear()
+        last[what] = loop.time()
+        log.error("trouble in the loop", what=what)
+
+    return complain
 
 
 def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:

@@ -9,7 +9,8 @@ from dovetail import connect
 from dovetail.core import recording
 from dovetail.core.awaken import awaken
 from dovetail.runtime.config import Config
-from dovetail.runtime.server import Server
+from dovetail.runtime.exits import Exit
+from dovetail.runtime.server import Server, StartFailed
 from dovetail.runtime.storage import checkpoint
 
 
@@ -68,3 +69,18 @@ def test_a_recording_that_was_cut_is_read_up_to_the_cut(tmp_path: Path) -> None:
 def test_a_file_that_is_no_recording_is_refused() -> None:
     with pytest.raises(recording.NotARecording, match="serve --record"):
         recording.read(b"GIF89a, not a recording")
+
+
+def test_a_recording_that_cannot_be_kept_stops_the_start_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = Config(data=str(tmp_path / "data"), listen="127.0.0.1:0", http="", record=str(tmp_path / "file"))
+    with pytest.raises(StartFailed, match="--record") as failed:
+        asyncio.run(Server.start(config))
+    assert failed.value.code is Exit.DISK
+
+
+def test_a_data_directory_that_is_a_file_stops_the_start_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StartFailed, match="a directory is needed") as failed:
+        asyncio.run(Server.start(Config(data=str(tmp_path / "file"), listen="127.0.0.1:0", http="")))
+    assert failed.value.code is Exit.DISK
