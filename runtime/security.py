@@ -168,6 +168,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is named by its address, or as this machine: no name server had a say in it."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
 class Bucket:
     """How many requests a token has left."""
 

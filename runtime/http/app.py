@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from importlib.resources import files
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -25,7 +26,7 @@ from dovetail.runtime.http import broker, dead, groups, messages, openapi, topic
 from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
 from dovetail.runtime.http.gate import Gate
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
-from dovetail.runtime.security import Bucket
+from dovetail.runtime.security import Bucket, is_address
 
 if TYPE_CHECKING:
     from dovetail.runtime.server import Server
@@ -92,6 +93,7 @@ def _handler(gate: Gate, route: Route) -> Handler:
 def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
     """Who asks; a `Trouble` for somebody who may not."""
     keyring = gate.server.security.keyring
+    _check_site(request, open_to_all=keyring is None)
     if keyring is None or route.role is Role.NONE:
         return replace(EVERYTHING, name=request.remote or "")
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -108,6 +110,17 @@ def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
         text = f"the token of {grant.access.name!r} may ask {grant.rate} times a second"
         raise Trouble(429, "rate_limited", text, retry_after_ms=int(wait_s * 1000))
     return grant.access
+
+
+def _check_site(request: web.Request, *, open_to_all: bool) -> None:
+    """Refuse what another site has a browser send here: a page, or a name that was made to point to this machine."""
+    origin = request.headers.get("Origin", "")
+    if origin and urlsplit(origin).netloc != request.host:
+        raise Trouble(403, "foreign_origin", f"a page of {origin} may not use this broker")
+    host = urlsplit(f"//{request.host}").hostname or ""
+    if open_to_all and not is_address(host):
+        text = f"without tokens this broker answers to its address or to localhost, not to {host!r}"
+        raise Trouble(403, "foreign_host", text, "use http://127.0.0.1, or start the broker with --tokens")
 
 
 def _response(route: Route, answer: object) -> web.Response:

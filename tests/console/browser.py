@@ -69,12 +69,12 @@ class Page:
         return found
 
     async def sees(self, text: str) -> None:
-        await self.until(f"document.body.innerText.includes({json.dumps(text)})")
+        await self.until(f"!!document.body?.innerText.includes({json.dumps(text)})")
 
     async def click(self, text: str, within: str = "body") -> None:
         """Click the button or link with this text, once it is there."""
         find = (
-            f"[...document.querySelector({json.dumps(within)}).querySelectorAll('button, a')]"
+            f"[...(document.querySelector({json.dumps(within)})?.querySelectorAll('button, a') ?? [])]"
             f".find((each) => each.innerText.trim() === {json.dumps(text)} && !each.disabled)"
         )
         await self.until(f"!!{find} && ({find}.click(), true)")

@@ -140,7 +140,7 @@ def test_leases_of_a_poll_whose_client_vanished_return_uncounted(api: Api) -> No
     api.join("billing", "orders")
     with socket.create_connection(("127.0.0.1", api.house.http_port)) as connection:
         body = b'{"member":"abel","timeout":"30s"}'
-        head = f"POST /v1/groups/billing/poll HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/groups/billing/poll HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         wait_until(lambda: _credit(api) > 0, "the poll is under way")
     wait_until(lambda: _credit(api) == 0, "the poll is given up")

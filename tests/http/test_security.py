@@ -115,6 +115,29 @@ def test_a_token_counts_for_its_topics_only(tmp_path: Path, tokens: str) -> None
         assert ask(server, "GET", "/v1/trace/billing:0:0", TOKENS["orders"]) == 403
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("Origin", "https://elsewhere.example", 403),
+        ("Origin", "null", 403),
+        ("Host", "elsewhere.example", 403),
+        ("Host", "localhost:7480", 200),
+        ("Accept", "text/html", 200),
+    ],
+)
+def test_a_page_of_another_site_can_do_nothing_here(tmp_path: Path, name: str, value: str, status: int) -> None:
+    with running(config_of(tmp_path)) as server:
+        request = urllib.request.Request(f"http://127.0.0.1:{server.http_port}/admin/readonly", b'{"on": false}')
+        request.add_header(name, value)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                found = answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                found = error.code
+        assert found == status
+
+
 def test_a_token_has_its_rate(tmp_path: Path, tokens: str) -> None:
     with running(config_of(tmp_path, tokens=tokens)) as server:
         assert {ask(server, "GET", "/v1/topics", TOKENS["slow"]) for _ in range(4)} == {200, 429}
