@@ -339,10 +339,12 @@ class Node:
         """The next job for the log lane; None while one is under way or there is none."""
         if self._then is not None:
             return None
-        if self._reads and not self._behind_bytes > self.options.behind_bytes_max:
+        by_time = bool(self._reads) and isinstance(self._reads[0][0], FindTime)
+        if self._reads and not (by_time and self._behind) and self._behind_bytes <= self.options.behind_bytes_max:
             job, self._then = self._reads.popleft()
             return job
-        if self._behind and self._now.mono_ms >= self._behind_due_ms():
+        # A search by time looks into the files: what is on its way to them goes first.
+        if self._behind and (by_time or self._now.mono_ms >= self._behind_due_ms()):
             return self._write_behind()
         return None
 

@@ -26,8 +26,10 @@ from dovetail.core.state import Settings
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Free, List, Lock, Op, Read, Sync, SyncAll, SyncDir, Task, Unlock
 from dovetail.runtime.storage.findings import Corrupted, Unusable
+from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.layout import StoreOptions
+from dovetail.runtime.storage.space import SpaceLimits
 from dovetail.runtime.storage.store import Opened, Store, open_store
 from dovetail.sim import dice, plan
 from dovetail.sim.checkers import WALL_MS
@@ -71,6 +73,7 @@ class Life:
         self.node: Node | None = None
         self.store: Store | None = None
         self.checkpointer: Checkpointer | None = None
+        self.housekeeper: Housekeeper | None = None
         self.lines: dict[int, Line] = {}
         self.inbox: list[tuple[Line, bytes, int]] = []
         self.ticking = False
@@ -151,6 +154,7 @@ class Broker:
         life.store = store
         life.node = Node(awaken(opened.durable, settings), committer, terms, options, self._observe)
         life.checkpointer = Checkpointer(store, life.node, setup.checkpoint_ms, self.now(life))
+        life.housekeeper = Housekeeper(store, life.node, SpaceLimits(), self.now(life))
         self.world.recovered(life.number, self.world.now_us - life.born_us, opened.report)
         self._make_topics(life.node)
         self.wake()
@@ -311,14 +315,16 @@ class Broker:
         if self.is_paused:
             self.world.after(self.paused_until_us - self.world.now_us, lambda: self._tick(life))
             return
-        node, checkpointer = life.node, life.checkpointer
+        node, checkpointer, housekeeper = life.node, life.checkpointer, life.housekeeper
         assert node is not None
         assert checkpointer is not None
+        assert housekeeper is not None
         life.ticking = False
         life.next_tick_us = self.world.now_us + TICK_US
         now = self.now(life)
         node.tick(now)
         more = checkpointer.advance(now)
+        housekeeper.advance(now)
         if life.steps % self.world.check_every == 0:
             invariants.check_state(node.state, now.mono_ms)
         if self._flush(life, node):
@@ -327,7 +333,7 @@ class Broker:
         if more or node.has_arrivals:
             self.wake()
         else:
-            self._arm_timer(life, node, checkpointer, now)
+            self._arm_timer(life, node, min(checkpointer.due_ms, housekeeper.due_ms), now)
 
     def _observe(
         self,
@@ -392,9 +398,9 @@ class Broker:
             then(done[0])
             self.wake()
 
-    def _arm_timer(self, life: Life, node: Node, checkpointer: Checkpointer, now: Now) -> None:
+    def _arm_timer(self, life: Life, node: Node, chores_ms: int, now: Now) -> None:
         wake_ms = node.wake_ms()
-        due_ms = min(checkpointer.due_ms, wake_ms if wake_ms is not None else 1 << 62)
+        due_ms = min(chores_ms, wake_ms if wake_ms is not None else 1 << 62)
         due_us = life.born_us + max(0, due_ms - life.mono_base_ms) * 1000
         due_us = max(due_us, self.world.now_us + 1)
         if life.timer_us > self.world.now_us and life.timer_us <= due_us:
