@@ -22,6 +22,8 @@ WALL_MS = 1_700_000_000_000
 SLACK_US = 30_000
 """Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
 ROUNDING_US = 2_000
+UNCERTAIN_US = 400_000
+"""How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
 Note = Callable[..., None]
 LogKey = tuple[str, int]
 
@@ -461,7 +463,6 @@ class Books:
 
     def _delayed(self, request: wire.Produce, values: Sequence[bytes], asked_us: int) -> None:
         """Delayed messages are stored: they are owed to their topic when they are due."""
-        self._durable_us = max(self._durable_us, asked_us)
         self.confirmed += len(values)
         owed = self._due_us.setdefault(request.topic, {})
         known = self._shown.get(request.topic, ())
@@ -474,7 +475,9 @@ class Books:
         self, line: _Line, log: LogKey, base: int, values: Sequence[bytes], asked_us: int, now_us: int
     ) -> None:
         self.last_kind = "confirm"
-        self._durable_us = max(self._durable_us, asked_us)
+        if values[0] not in self._once:
+            # What an idempotent producer sends again may be answered at once: that proves nothing about what came since.
+            self._durable_us = max(self._durable_us, asked_us)
         self.confirmed += len(values)
         known = self._log(log)
         for offset, value in enumerate(values, base):
@@ -521,7 +524,8 @@ class Books:
             self._note_settle(line, hold, item, f"{action} refused", now_us - asked_us)
             return None
         self._judge("I-FENCE", bool(held or sought), f"{action} of {where} was accepted, but not all of it was held")
-        late = asked_us > hold.until_us + SLACK_US and not sought
+        slack_us = SLACK_US if self._honest else SLACK_US + UNCERTAIN_US
+        late = asked_us > hold.until_us + slack_us and not sought
         self._judge("I-FENCE", not late, f"{action} of {where} was accepted after the lease's deadline")
         self._note_settle(line, hold, item, action, now_us - asked_us)
         if item.action == SettleAction.EXTEND:
@@ -634,7 +638,7 @@ class Books:
     def _granted_us(self, deadline_ms: int, now_us: int) -> int:
         """When a lease began: its deadline says so, where the broker's wall clock can be trusted."""
         if not self._honest:
-            return now_us - SLACK_US
+            return now_us - UNCERTAIN_US
         return min(now_us, (deadline_ms - WALL_MS) * 1000 - self._lease_us)
 
     def _check_owner(self, sub: _Sub, reader: _Reader, log: LogKey, now_us: int) -> None:

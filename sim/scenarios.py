@@ -77,7 +77,7 @@ def plan_of(name: str, seed: int) -> Plan:
         chaos_ms=CHAOS_MS,
         broker=scenario.broker,
         topics=(plan.Topic("orders", 2),),
-        producers=(plan.Producer(name="p0"), plan.Producer(name="p1", idempotent=1)),
+        producers=(plan.Producer(name="p0", idempotent=1), plan.Producer(name="p1")),
         consumers=(*consumers, plan.Consumer(name="audit", pattern="orders", group="audit", durable=500)),
         poison=random.choice((0, 5)),
         events=tuple(sorted(events, key=_at)),
@@ -95,7 +95,9 @@ def _traffic(random: Random) -> list[AnyEvent]:
         at_ms = random.randint(0, 50)
         while at_ms < CHAOS_MS - 500:
             size = random.choice((40, 40, 700))
-            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=random.randint(1, 8), size=size))
+            ttl_ms = 700 if random.random() < 0.1 else 0
+            count = random.randint(1, 8)
+            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=count, size=size, ttl_ms=ttl_ms))
             at_ms += random.randint(5, 60)
     return events
 

@@ -305,6 +305,9 @@ class World:
             for producer in self.producers.values()
             if producer.unconfirmed
         ]
-        if not self.broker.is_up:
+        node = self.broker.life.node
+        if not self.broker.is_up or node is None:
             left.append("the broker is not up")
+        elif node.behind_lsn < node.state.live.stored_lsn:
+            left.append(f"the logs' files are at lsn {node.behind_lsn}, the journal at {node.state.live.stored_lsn}")
         return left + self.books.unsettled(self.now_us)
