@@ -222,6 +222,8 @@ class Node:
         """Since when a connection is in the middle of a frame."""
         self._unread_ms: dict[int, int] = {}
         """Since when a connection's socket has taken nothing although much waits for it."""
+        self._taken: dict[int, None] = {}
+        """Connections whose sockets have taken something since the last tick, though much still waits."""
         self._touched: dict[int, None] = {}
         self._pumping: dict[int, None] = {}
         self._payloads: dict[int, bytes] = {}
@@ -287,6 +289,7 @@ class Node:
         peer = self._peers.get(session)
         if peer is None:
             return
+        has_taken = buffered_bytes < peer.buffered
         peer.buffered = buffered_bytes
         if buffered_bytes > self.options.send_buffer_bytes_max:
             text = f"{buffered_bytes} bytes wait to be read by this client: it is too slow, or does not read at all"
@@ -294,6 +297,8 @@ class Node:
             self._touched[session] = None
         elif buffered_bytes >= self.options.send_window_bytes:
             self._unread_ms.setdefault(session, self._now.mono_ms)
+            if has_taken:
+                self._taken[session] = None
         else:
             self._unread_ms.pop(session, None)
             for subscription, count in peer.unsent:
@@ -301,6 +306,11 @@ class Node:
             peer.unsent.clear()
             if peer.outbox:
                 self._pumping[session] = None
+
+    def unread(self, now: Now) -> list[int]:
+        """Connections that the next tick ends because they read nothing, unless `wrote` says that they did: a shell is
+        told of a socket only when most of what waits is gone."""
+        return [each for each, since_ms in self._unread_ms.items() if now.mono_ms - since_ms >= self.options.stall_ms]
 
     def committed(self) -> None:
         """The commit under way is done."""
@@ -493,6 +503,10 @@ class Node:
                 peer.heard_ms = now.mono_ms
                 self._arrivals.append(inputs.Seen(session))
         self._heard.clear()
+        for session in self._taken:
+            if session in self._unread_ms:
+                self._unread_ms[session] = now.mono_ms
+        self._taken.clear()
         self._end_overdue(now, self._stalled_ms, ErrorCode.LENGTH, "a frame was begun and not finished")
         self._end_overdue(now, self._unread_ms, ErrorCode.TOO_SLOW, "nothing of what was sent was read")
 

@@ -45,6 +45,8 @@ from dovetail.runtime.storage.store import Opened, Store, open_store
 
 log = structlog.get_logger("broker")
 
+NOT_SENT_BYTES = 256 << 10
+"""What the system holds of a connection beyond what is on its way."""
 CLOSE_GRACE_S = 5.0
 """How long a connection that is being closed may take to read what it was sent."""
 
@@ -261,6 +263,9 @@ class Server:
         if self._over or self.failure.done():
             return
         now = clock()
+        for session in self.node.unread(now):
+            if session in self._protocols:
+                self.node.wrote(session, self._protocols[session].transport.get_write_buffer_size())
         try:
             self.node.tick(now)
             more = self._checkpointer.advance(now)
@@ -467,11 +472,17 @@ class _Protocol(asyncio.Protocol):
 
 
 def keep_alive(connection: socket.socket | None) -> None:
-    """Have the system notice a peer that vanished, within about a minute."""
+    """Have the system notice a peer that vanished, within about a minute, and hold little of what was not sent yet: who
+    reads slowly shows in the bytes that it takes."""
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    for option, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_NOTSENT_LOWAT", NOT_SENT_BYTES),
+    ):
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
