@@ -99,12 +99,6 @@ class Shelf:
             _, (_, dropped) = self._reads.popitem(last=False)
             self._read_bytes -= dropped
 
-    def forget(self, log: int) -> None:
-        """A log was deleted or compacted: what was read back from it is not to be used any more."""
-        for key in [key for key in self._reads if key[0] == log]:
-            _, size = self._reads.pop(key)
-            self._read_bytes -= size
-
     def entries(self, log: int, offset: int, bytes_max: int) -> tuple[Entry, ...]:
         """Neighbouring entries from the one that holds `offset` on, at least one if it is here, else none."""
         run = self._tails.get(log)

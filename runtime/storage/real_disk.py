@@ -95,12 +95,7 @@ class RealDisk:
         except OSError as error:
             path = os.path.join(self.root, getattr(op, "path", ""))
             kind = _KINDS.get(error.errno or 0, Kind.IO)
-            # A file that could not even be opened may be synced later; any other failure is final.
-            is_final = isinstance(op, Sync | SyncDir | SyncAll) and kind not in (
-                Kind.DESCRIPTORS,
-                Kind.MISSING,
-                Kind.DENIED,
-            )
+            is_final = isinstance(op, Sync | SyncDir | SyncAll) and kind not in _NOT_OPENED
             failure = SyncFailed if is_final else DiskError
             raise failure(kind, path, error.strerror or str(error)) from error
 
