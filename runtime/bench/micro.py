@@ -157,7 +157,7 @@ class Frames:
 
     def __init__(self, count: int) -> None:
         committer = Committer(lsn=0, crc=0, salt=1, linger_ms=50)
-        self.node = Node(awaken(Durable(), Settings()), committer, Terms())
+        self.node = Node(awaken(Durable(), Settings()), committer, Terms(), NodeOptions(behind_linger_ms=0))
         self._mono_ms = 0
         self._frame = frame_of(Load("", batch=count), "bench", 0)
         self._sessions = [self.node.connect(f"peer-{number}") for number in range(PRODUCERS)]
