@@ -24,7 +24,7 @@ from dovetail.core.connection import Terms
 from dovetail.core.effects import AnyEffect, Deliver
 from dovetail.core.frames import FrameDecoder, FrameType
 from dovetail.core.ids import Now
-from dovetail.core.node import SEEN_MS, Node
+from dovetail.core.node import SEEN_MS, Node, NodeOptions
 from dovetail.core.state import BatchMeta, Durable, Settings, State
 from dovetail.core.step import step
 from dovetail.runtime.bench.loads import PAYLOAD_BYTES, Load, frame_of
