@@ -1,7 +1,7 @@
 """Keeps a recording of a running broker beside its data: `serve --record DIR`.
 
 Promises  what `core.recording` needs to live the run again is on the disk, up to the last step before a crash of the
-          process; a start begins a new file.
+          process; a start begins a new file, or anew the one of a start that came to nothing.
 Never     grows past its limit: then it stops, and says so.
 """
 
@@ -31,7 +31,7 @@ class Recorder:
     def __init__(self, directory: str, durable: Durable, settings: Settings, bytes_max: int = BYTES_MAX) -> None:
         os.makedirs(directory, exist_ok=True)
         self.path = os.path.join(directory, f"{durable.incarnation + 1:08}.rec")
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         self._left = bytes_max
         began = recording.Began(b"".join(checkpoint.encode(durable)), settings)
         self._write(recording.head() + recording.encode(began))
@@ -55,7 +55,9 @@ class Recorder:
             return
         self._left -= len(data)
         try:
-            os.write(self._file, data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
         except OSError as error:
             self._left = 0
             log.warning("recording ends: it can't be written", path=self.path, reason=str(error))
