@@ -75,6 +75,7 @@ class _Message:
         "dead",
         "excused",
         "failures",
+        "for_good",
         "hold",
         "over",
         "perhaps",
@@ -88,6 +89,8 @@ class _Message:
         """The last hold was ended by a settle, or by a command."""
         self.acked_us = -1
         self.acked_life = 0
+        self.for_good = False
+        """The acknowledgment was said to be durable."""
         self.perhaps = False
         """It was acknowledged, and the answer is not known."""
         self.failures = 0
@@ -453,6 +456,8 @@ class Books:
                     self._durable_us = max(self._durable_us, asked_us)
                 for item, outcome, mine in zip(request.items, answer.outcomes, held, strict=True):
                     self._settled(line, item, outcome, mine, asked_us, now_us)
+                    if request.wait == Wait.DURABLE and outcome.status == Status.OK:
+                        self._is_for_good(line, item)
             case wire.Seek(), wire.SeekAnswer():
                 self._sought(request, answer.offset, asked_us, now_us)
             case wire.Fetch(), wire.FetchAnswer():
@@ -476,7 +481,7 @@ class Books:
     ) -> None:
         self.last_kind = "confirm"
         if values[0] not in self._once:
-            # What an idempotent producer sends again may be answered at once: that proves nothing about what came since.
+            # What an idempotent producer sends again may be answered at once: that proves nothing.
             self._durable_us = max(self._durable_us, asked_us)
         self.confirmed += len(values)
         known = self._log(log)
@@ -516,7 +521,7 @@ class Books:
         where = f"{hold.log[0]}:{hold.log[1]}:{item.first}-{item.last} (lease {item.lease}, {line.name})"
         sought = reader.seeking > 0 or reader.sought_us >= hold.granted_us
         if not ok:
-            live = bool(held) and not sought and not hold.is_due(now_us)
+            live = bool(held) and not sought and not hold.is_due(now_us) and line.closed_us < 0
             self.refused += 1
             for offset in range(item.first, item.last + 1) if held else ():
                 reader.at(offset).perhaps = False
@@ -542,6 +547,14 @@ class Books:
             elif outcome.action == Outcome.DROPPED:
                 message.skipped = True
         return None
+
+    def _is_for_good(self, line: _Line, item: wire.SettleItem) -> None:
+        """The client had asked to hear of it when it is durable, and has heard."""
+        hold = self._holds.get((line.number, item.lease))
+        if hold is not None and item.action == SettleAction.ACK:
+            reader = self._reader(hold.sub.group, *hold.log)
+            for offset in range(item.first, item.last + 1):
+                reader.at(offset).for_good = True
 
     def _note_settle(self, line: _Line, hold: _Hold, item: wire.SettleItem, kind: str, latency_us: int) -> None:
         self.note(
@@ -700,7 +713,7 @@ class Books:
             most = self._attempts_max
             self._judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
         message.hold = hold
-        message.perhaps = False
+        message.for_good = message.perhaps = False
         message.over = hold.lease == 0
         message.acked_us = now_us if hold.lease == 0 else -1
         message.acked_life = self._life
@@ -721,7 +734,7 @@ class Books:
         if message.acked_us < 0 or message.excused or reader.seeking or reader.sought_us >= message.acked_us:
             return
         same_life = message.acked_life == self._life
-        durable = same_life or message.acked_us < self._durable_by_life.get(message.acked_life, -1)
+        durable = same_life or message.for_good or message.acked_us < self._durable_by_life.get(message.acked_life, -1)
         self._judge(
             "I-SETTLED",
             not durable,

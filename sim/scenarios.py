@@ -283,7 +283,9 @@ _TIGHT = plan.Broker(tail_bytes_max=2 << 10, send_window_bytes=4 << 10, journal_
 SCENARIOS: dict[str, Scenario] = {
     "crash-after-delivery": Scenario("the broker dies after a delivery, before its ack", _crash_after_delivery),
     "crash-after-confirm": Scenario("power fails just after a publish was confirmed", _crash_after_confirm),
-    "crash-after-settle": Scenario("the broker dies with a settle under way or just answered", _crash_after_settle),
+    "crash-after-settle": Scenario(
+        "the broker dies with a settle under way or just answered", _crash_after_settle, habits={"durable": 500}
+    ),
     "crash-during-recovery": Scenario("the broker dies again while it recovers", _crash_during_recovery),
     "crash-during-rebalance": Scenario("the broker dies while members come and go", _crash_during_rebalance),
     "member-crash-after-assignment": Scenario(

@@ -1,0 +1,49 @@
+"""`dovetail sim …`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from dovetail.cli.sim import app
+from dovetail.sim.campaign import campaign, summary
+from dovetail.sim.run import Result, Verdict
+
+runner = CliRunner()
+
+
+def test_a_run_says_its_verdict_and_its_hash_and_ends_with_zero() -> None:
+    done = runner.invoke(app, ["run", "--scenario", "drop-during-ack", "--seed", "2", "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["verdict"] == "ok"
+    assert len(json.loads(done.stdout)["hash"]) == 32
+
+
+def test_a_scenario_that_does_not_exist_is_wrong_usage() -> None:
+    done = runner.invoke(app, ["run", "--scenario", "no-such", "--seed", "2"])
+    assert done.exit_code == 1
+    assert "sim scenarios" in done.output
+
+
+def test_a_seed_is_replayed_as_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = runner.invoke(app, ["replay", "10", "--page", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "swarm, seed 10" in page.read_text()
+
+
+def test_each_kind_of_failure_has_its_exit_code() -> None:
+    codes = {verdict: verdict.exit_code for verdict in Verdict}
+    assert codes == {"ok": 0, "damaged": 0, "crash": 3, "safety": 4, "liveness": 5, "nondeterminism": 6}
+
+
+def test_a_campaign_says_what_it_did_not_reach() -> None:
+    found = summary(campaign([("swarm", 10), ("long-pause", 1)], jobs=1))
+    assert found.runs == 2
+    assert found.exit_code == 0
+    assert "recovery: cut" in found.unmarked
+    bad = summary([Result("swarm", 1, Verdict.LIVENESS), Result("swarm", 2, Verdict.SAFETY)])
+    assert bad.exit_code == 5
+    assert "I-LOST" in bad.unevaluated
