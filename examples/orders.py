@@ -22,14 +22,16 @@ async def main(url: str = "dovetail://127.0.0.1:7400") -> dict[str, list[str]]:
     """Publish some orders and bill them; gives what each worker billed, and what nobody could."""
     async with connect(url) as dv:
         billed: dict[str, list[str]] = {"ann": [], "bob": [], "dead": []}
-        left = asyncio.Semaphore(0)
+        done: asyncio.Queue[str] = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
-            working = [tasks.create_task(worker(url, name, billed[name], left)) for name in ("ann", "bob")]
+            working = [tasks.create_task(worker(url, name, billed[name], done)) for name in ("ann", "bob")]
             working.append(tasks.create_task(undertaker(dv, billed["dead"])))
+            ours = set()
             for number in range(ORDERS):
-                await dv.publish("orders.created", f"order {number}", key=f"customer {number % 3}")
-            for _ in range(ORDERS):
-                await left.acquire()
+                receipt = await dv.publish("orders.created", f"order {number}", key=f"customer {number % 3}")
+                ours.add(receipt.message_id)
+            while ours:  # the group may also have orders from before to bill
+                ours.discard(await done.get())
             while not billed["dead"]:
                 await asyncio.sleep(0.01)
             for task in working:
@@ -37,7 +39,7 @@ async def main(url: str = "dovetail://127.0.0.1:7400") -> dict[str, list[str]]:
         return billed
 
 
-async def worker(url: str, name: str, billed: list[str], left: asyncio.Semaphore) -> None:
+async def worker(url: str, name: str, billed: list[str], done: asyncio.Queue[str]) -> None:
     """One member of the group, with a connection of its own as if it were a process of its own."""
     async with connect(url) as dv:
         async for message in dv.subscribe("orders.*", group="billing", max_inflight=1):
@@ -49,7 +51,7 @@ async def worker(url: str, name: str, billed: list[str], left: asyncio.Semaphore
                 continue
             if message.text != "order 5":
                 billed.append(message.text)
-            left.release()
+            done.put_nowait(message.id)
 
 
 async def bill(message: Message) -> None:

@@ -25,6 +25,10 @@ from dovetail.cli import (
     topic,
     torture,
 )
+from dovetail.runtime.exits import Exit
+
+EXTRAS = ("aiokafka", "pyarrow", "simpy", "z3")
+"""What the optional dependencies bring."""
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command("serve")(serve.serve)
@@ -66,4 +70,11 @@ def dovetail(
 
 def main() -> None:
     """The console script's entry."""
-    app()
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        # What only some commands need is not installed with the broker.
+        if (error.name or "").partition(".")[0] not in EXTRAS:
+            raise
+        typer.echo(f"dovetail: {error.name} is missing: `make dev` installs what this command needs", err=True)
+        raise SystemExit(int(Exit.FAILED)) from None

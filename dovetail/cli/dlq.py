@@ -39,7 +39,7 @@ def list_entries(
     """Topics with dead letters, or one topic's dead letters."""
     rest = Rest(api, token)
     if not topic:
-        rows = rest.get("v1", "dlq")["topics"]
+        rows = [each for each in rest.get("v1", "dlq")["topics"] if each["messages"]]
         print_rows(rows, ("topic", "messages"), output, json, "there are no dead letters")
         return
     filters = {"reason": reason, "group": group, "older_than": older_than, "newer_than": newer_than}
@@ -100,7 +100,7 @@ def replay(
         print_json(job)
     elif dry_run:
         targets = ", ".join(f"{count} to {name}" for name, count in job["targets"].items())
-        typer.echo(f"would replay {job['total']} dead letters: {targets}")
+        typer.echo(f"would replay {_letters(job['total'])}: {targets}")
     else:
         typer.echo(f"replay {job['id']} is {job['state']}: {job['done']} of {job['total']} {job['reason']}".rstrip())
     if job["state"] in ("paused", "aborted"):
@@ -139,6 +139,11 @@ def purge(
     if json:
         print_json(found)
     elif yes:
-        typer.echo(f"{found['messages']} dead letters removed from {found['topic']}")
+        typer.echo(f"{_letters(found['messages'])} removed from {found['topic']}")
     else:
-        typer.echo(f"{found['messages']} dead letters would be removed from {found['topic']}: add --yes")
+        hint = ": add --yes" if found["messages"] else ""
+        typer.echo(f"{_letters(found['messages'])} would be removed from {found['topic']}{hint}")
+
+
+def _letters(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"

@@ -19,7 +19,7 @@ from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
     from dovetail.core.batch import Record
-    from dovetail.runtime.client import Client, Message
+    from dovetail.runtime.client import Client, Message, Receipt
 
 FETCH_BYTES = 1 << 20
 FOLLOW_MS = 1_000
@@ -83,11 +83,25 @@ async def _publish_one(url: str, topic: str, value: str, options: dict[str, Any]
 
 
 async def _publish_lines(url: str, topic: str, options: dict[str, Any], json: bool) -> None:
-    count = 0
+    from dovetail.runtime.client import Disconnected
+
+    count = failed = 0
+    first: BaseException | None = None
+
+    def note(future: asyncio.Future[Receipt]) -> None:
+        nonlocal failed, first
+        if not future.cancelled() and (error := future.exception()) is not None:
+            failed += 1
+            first = first or error
+
     async with reach(url) as client, client.producer(topic) as producer:
         for line in sys.stdin.buffer:
-            await producer.send(line.rstrip(b"\r\n"), **options)
+            future = await producer.send(line.rstrip(b"\r\n"), **options)
+            future.add_done_callback(note)
             count += 1
+    if failed:
+        code = Exit.UNAVAILABLE if isinstance(first, Disconnected) else Exit.FAILED
+        fail(f"{failed} of {count} messages were not published to {topic}; the first: {first}", code)
     if json:
         print_json({"topic": topic, "published": count})
     else:
@@ -98,7 +112,10 @@ def consume(
     pattern: Annotated[str, typer.Argument(help="A topic, or a pattern: * is one level, # at the end any number.")],
     group: Annotated[str, typer.Option(help="Share the messages with the other members of this group.")] = "",
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, an offset, a time (ISO 8601) or how long ago (5m).")
+        str,
+        typer.Option(
+            "--from", help="earliest, latest, an offset, a time (ISO 8601) or how long ago (5m); moves a group there."
+        ),
     ] = "",
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: when interrupted.")] = 0,
     ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge what was printed.")] = True,

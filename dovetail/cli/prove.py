@@ -31,10 +31,8 @@ def prove(
     json: Json = False,
 ) -> None:
     """Prove what is claimed about the core's own functions, and show that each proof can fail."""
-    try:
-        from dovetail.proofs import registry, run
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is missing: install the prover with `pip install 'dovetail[proofs]'`")
+    from dovetail.proofs import registry, run
+
     if mutants:
         names = [name for name in run.proved_functions() if only in name]
         scores = list(_shown(run.score_all(names, jobs), len(names), "functions"))

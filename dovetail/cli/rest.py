@@ -21,6 +21,12 @@ API = "http://127.0.0.1:7480"
 Api = Annotated[str, typer.Option("--api", envvar="DOVETAIL_API", help="The broker's HTTP address.", show_default=True)]
 Token = Annotated[str, typer.Option("--token", envvar="DOVETAIL_TOKEN", help="A token, where the broker wants one.")]
 TIMEOUT_S = 30.0
+IN_WORDS_OF_COMMANDS = {
+    "GET /v1/topics lists those there are": "`dovetail topic list` shows those there are",
+    "GET /v1/groups lists those there are": "`dovetail group list` shows those there are",
+    "GET /openapi.json says what is": "see --help",
+}
+"""What the API suggests to its callers, as somebody at a terminal can do it."""
 
 
 class Rest:
@@ -67,7 +73,7 @@ class Rest:
 def _refused(status: int, body: bytes) -> None:
     try:
         error = msgspec.json.decode(body)["error"]
-        text = "; ".join([error["message"], *error["suggestions"]])
+        text = "; ".join([error["message"], *(IN_WORDS_OF_COMMANDS.get(each, each) for each in error["suggestions"])])
     except (msgspec.DecodeError, KeyError, TypeError):
         text = f"the broker answered with HTTP status {status}"
     if status in (401, 403):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ROWS_MAX = 15
+SHOWN_BYTES = 60
 
 
 def top(
@@ -85,4 +87,8 @@ def trace(
     json: Json = False,
 ) -> None:
     """Where a message is now, for each group that reads its topic."""
-    print_fields(Rest(api, token).get("v1", "trace", message_id), json)
+    found = Rest(api, token).get("v1", "trace", message_id)
+    if not json and found.get("message"):
+        text = base64.b64decode(found["message"]["value"] or "")[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+        found["message"]["value"] = text
+    print_fields(found, json)

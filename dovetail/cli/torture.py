@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from dovetail.cli.output import Json, fail, print_json
+from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
     from dovetail.torture import Book
@@ -20,6 +22,8 @@ def torture(
     json: Json = False,
 ) -> None:
     """Kill a broker with SIGKILL while clients publish and acknowledge; check every confirm after each restart."""
+    if data and os.path.isdir(data) and os.listdir(data):
+        fail(f"--data {data} is not empty: brokers are killed there, so name a new directory", Exit.USAGE)
     from dovetail.torture import Broken
     from dovetail.torture import torture as run
 

@@ -80,7 +80,7 @@ def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
     assert "no such customer" in table
     assert "broken" in table
     assert cli.json("dlq", "show", "orders", "0")["reason"] == "rejected"
-    assert cli.run("dlq", "replay", "orders", "--dry-run").stdout == "would replay 1 dead letters: 1 to orders\n"
+    assert cli.run("dlq", "replay", "orders", "--dry-run").stdout == "would replay 1 dead letter: 1 to orders\n"
     assert cli.json("dlq", "replay", "orders", "--to", "repairs")["state"] == "done"
     assert cli.json("topic", "show", "repairs")["messages"] == 1
     cli.run("dlq", "replay", "orders", code=1)
@@ -89,8 +89,9 @@ def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
     cli.http.post("/v1/groups/billing/reject", receipts=[message["receipt"]])
     wait_until(lambda: len(cli.json("dlq", "list", "orders")) == 1, "it is dead too")
     assert "would be removed" in cli.run("dlq", "purge", "orders").stdout
-    assert "1 dead letters removed" in cli.run("dlq", "purge", "orders", "--yes").stdout
+    assert "1 dead letter removed" in cli.run("dlq", "purge", "orders", "--yes").stdout
     assert cli.json("dlq", "list", "orders") == []
+    assert cli.json("dlq", "list") == []
 
 
 def test_top_and_trace_show_what_is_going_on(cli: Cli) -> None:
@@ -101,6 +102,19 @@ def test_top_and_trace_show_what_is_going_on(cli: Cli) -> None:
     assert "billing" in shown
     assert cli.json("top")["topics"]["orders"]["depth"] == 1
     assert cli.json("trace", message_id)["groups"][0]["state"] == "waiting"
+    assert "message.value       x\n" in cli.run("trace", message_id).stdout
+
+
+def test_a_line_that_was_refused_is_not_counted_as_published(cli: Cli) -> None:
+    result = cli.run("publish", "orders", stdin="small\n" + "x" * 1_100_000 + "\n", code=1)
+    assert "1 of 2 messages were not published" in result.stderr
+    assert "too large" in result.stderr
+    assert "published to" not in result.stdout
+
+
+def test_torture_takes_only_an_empty_directory(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    assert "is not empty" in cli.run("torture", "--data", str(tmp_path), code=2).stderr
 
 
 def test_a_message_goes_to_its_lane_or_waits_for_its_time(cli: Cli) -> None:
