@@ -20,7 +20,7 @@ REQUIRED = (
     "disk failure ended the broker",
     "disk refused: full",
     "expired",
-    "job Checkpoint",
+    "job Chore",
     "job FindTime",
     "job ReadLog",
     "job WriteBehind",
