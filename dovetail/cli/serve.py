@@ -133,7 +133,7 @@ def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:
         places["http"] = f"{address(server.config.http)[0]}:{server.http_port}"
     for finding in report.findings:
         log.warning("recovery", finding=str(finding))
-    log.info("ready", **places, data=server.config.data, recovered_lsn=report.last_lsn, messages=report.messages)
+    log.info("ready", **places, data=server.config.data, recovered_lsn=report.last_lsn, replayed=report.messages)
 
 
 def _progress() -> Callable[[Step], None] | None:

@@ -47,6 +47,7 @@ def run_command(
     json: Json = False,
 ) -> None:
     """Run one seed, or a few, and say what came of it."""
+    _check_places(page, trace)
     seed = seed or secrets.randbits(31)
     worst = 0
     for number in _shown(range(seed, seed + seeds), seeds, "seeds", quiet=seeds == 1):
@@ -107,6 +108,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Run a seed, a plan or a real broker's recording again, and write it down as a page."""
+    _check_places(page)
     if os.path.isdir(what):
         return _replay_recording(what, page, json)
     setup = _plan(scenario, int(what)) if what.isdecimal() else _plan(what, 0)
@@ -136,6 +138,8 @@ def shrink(
     from dovetail.sim.shrink import as_test
     from dovetail.sim.shrink import shrink as make_smaller
 
+    _check_places(page, out)
+    seed = seed or secrets.randbits(31)
     setup = _plan(scenario, seed)
     found = make_smaller(setup, budget, _progress())
     if found is None:
@@ -243,6 +247,14 @@ def _plan(scenario: str, seed: int) -> Plan:
     if scenario != "swarm" and scenario not in SCENARIOS:
         _unknown(scenario)
     return plan_of(scenario, seed)
+
+
+def _check_places(*paths: str) -> None:
+    """A run may be long: what can't be written at its end is said before it."""
+    for path in filter(None, paths):
+        folder = os.path.dirname(path) or "."
+        if not os.access(folder, os.W_OK) or not os.path.isdir(folder) or os.path.isdir(path):
+            fail_with(1, f"can't write {path}: name a file in a directory that is there and can be written to")
 
 
 def _run_with_files(setup: Plan, page: str, trace: str) -> Result:

@@ -34,6 +34,13 @@ def test_a_seed_is_replayed_as_a_page(tmp_path: Path) -> None:
     assert "swarm, seed 10" in page.read_text()
 
 
+def test_a_page_that_can_not_be_written_is_said_before_the_run(tmp_path: Path) -> None:
+    for words in (["run"], ["replay", "10"], ["shrink"]):
+        done = runner.invoke(app, [*words, "--page", str(tmp_path / "missing" / "page.html")])
+        assert done.exit_code == 1, done.output
+        assert "can't write" in done.output
+
+
 def test_each_kind_of_failure_has_its_exit_code() -> None:
     codes = {verdict: verdict.exit_code for verdict in Verdict}
     assert codes == {"ok": 0, "damaged": 0, "crash": 3, "safety": 4, "liveness": 5, "nondeterminism": 6}
