@@ -83,6 +83,11 @@ Step = tuple[State, tuple[AnyRecord, ...], tuple[AnyEffect, ...]]
 def step(state: State, now: Now, inputs: Iterable[AnyInput]) -> Step:
     """The state after `inputs` arrived at `now`, what was decided, and what the shell is to do about it."""
     turn = Turn(state, now)
+    inputs = tuple(inputs)
+    for each in inputs:
+        # Who was heard of meanwhile is not silent, however late a step comes.
+        if isinstance(each, Seen):
+            sessions.seen(turn, each.session)
     _fire_timers(turn)
     for each in inputs:
         decide(turn, each)
