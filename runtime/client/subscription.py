@@ -69,6 +69,7 @@ class Subscription:
     """`async for message in subscription`. Leave it with `async with`, or `close` it."""
 
     def __init__(self, home: Home, request: Subscribe, timeout: float, membership: Membership | None = None) -> None:
+        self._last_batch = LastBatch()
         self._home = home
         self._request = request
         self._membership = membership
@@ -124,13 +125,15 @@ class Subscription:
             raise ValueError(f"count_max is 1 or more, this is {count_max}")
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
-                while not self._held and not self._closed:
+                # What is held may be a delivery whose last message was taken: only a message counts.
+                while (message := self._next()) is None and not self._closed:
                     await self._wait()
         except TimeoutError:
             return []
         messages: list[Message] = []
-        while len(messages) < count_max and (message := self._next()) is not None:
+        while message is not None:
             messages.append(message)
+            message = self._next() if len(messages) < count_max else None
         return messages
 
     async def close(self) -> None:
@@ -227,7 +230,7 @@ class Subscription:
         settler = self._membership.settler(link, (deliver.topic, deliver.partition)) if self._membership else link
         delivery = Delivery(deliver, settler)
         try:
-            records = leased(deliver)
+            records = leased(deliver, self._last_batch)
         except BatchError as error:
             log.error("%s:%d can't be read: %s", deliver.topic, deliver.partition, error)
             settle_ranges(link, deliver, SettleAction.NACK, f"the consumer can't read the batch: {error}")
@@ -338,11 +341,29 @@ def lease_length_ms(deadline_ms: int, wall_ms: int) -> int:
     return length if 0 < length <= _LEASE_MS_MAX else _LEASE_MS
 
 
-def leased(deliver: Deliver) -> list[Record]:
+class LastBatch:
+    """The batch that was read last: a packed one comes again whole for each range that is leased of it."""
+
+    __slots__ = ("_head", "_records")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._records: list[Record] = []
+
+    def read(self, data: bytes) -> list[Record]:
+        """The records of a batch. Its head has its offset and its checksum: two of one head are the same."""
+        head = data[: batch.HEADER_BYTES]
+        if head != self._head:
+            self._records = batch.parse(data, codecs=CODECS)
+            self._head = head
+        return self._records
+
+
+def leased(deliver: Deliver, last: LastBatch) -> list[Record]:
     """The records of a delivery that lie in its ranges; the rest of its batches belongs to others."""
     records: list[Record] = []
     for _, data in batch.split(deliver.batches):
-        records += batch.parse(data, codecs=CODECS)
+        records += last.read(data)
     if not records:
         return records
     ranges = deliver.ranges

@@ -76,3 +76,13 @@ def test_a_broker_that_is_not_there_is_reported_and_no_thread_stays() -> None:
 def test_a_client_that_is_not_open_says_how_to_open_it() -> None:
     with pytest.raises(ValueError, match="with connect"):
         connect().publish("orders", "x")
+
+
+def test_taking_one_by_one_waits_for_the_next_delivery_instead_of_ending(tmp_path: Path) -> None:
+    with serving_elsewhere(config(tmp_path)) as url, connect(url) as dv:
+        orders = dv.subscribe("orders", group="billing")
+        for number in range(20):
+            dv.publish("orders", f"{number}")
+            (message,) = orders.take(1, timeout="10s")
+            assert message.text == f"{number}"
+            message.ack()

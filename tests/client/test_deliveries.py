@@ -7,7 +7,7 @@ from dovetail.core import batch
 from dovetail.core.batch import Record
 from dovetail.core.compression import Compression
 from dovetail.core.wire import Deliver, Range
-from dovetail.runtime.client.subscription import holes, lease_length_ms, leased
+from dovetail.runtime.client.subscription import LastBatch, holes, lease_length_ms, leased
 from dovetail.runtime.storage.codecs import CODECS
 
 
@@ -21,7 +21,7 @@ def delivered(*ranges: Range, batches: bytes) -> Deliver:
 
 
 def values(deliver: Deliver) -> list[int]:
-    return [int(record.value or b"") for record in leased(deliver)]
+    return [int(record.value or b"") for record in leased(deliver, LastBatch())]
 
 
 def test_a_lease_on_whole_batches_gives_all_their_records() -> None:
@@ -39,7 +39,7 @@ def test_compressed_batches_are_read() -> None:
 
 def test_no_batches_give_no_records_and_one_hole() -> None:
     deliver = delivered((3, 9), batches=b"")
-    assert leased(deliver) == []
+    assert leased(deliver, LastBatch()) == []
     assert holes(deliver.ranges, []) == [(3, 9)]
 
 
@@ -60,3 +60,11 @@ def test_records_and_holes_together_are_exactly_the_leased_ranges(kept: set[int]
     records = [Record(offset, 0, None, b"") for offset in sorted(kept & leased)]
     empty = [offset for first, last in holes(tuple(ranges), records) for offset in range(first, last + 1)]
     assert sorted(empty + sorted(kept & leased)) == sorted(leased)
+
+
+def test_a_batch_that_comes_again_for_another_range_is_read_once() -> None:
+    last = LastBatch()
+    data = batch.build([(None, b"x", ()), (None, b"y", ())], timestamp_ms=1, base_offset=5)
+    assert last.read(data) is last.read(bytes(data))
+    moved = batch.build([(None, b"x", ()), (None, b"y", ())], timestamp_ms=1, base_offset=7)
+    assert [record.offset for record in last.read(moved)] == [7, 8]
