@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from dovetail.core import batch, frames, wire
@@ -256,15 +257,19 @@ class Producer(Client):
             self.request(request, self._on_answer(number))
         self._flush()
 
+    def _tries_again(self, refusal: wire.Refusal) -> bool:
+        """A batch that follows a refused one is refused for its sequence: it goes out again behind that one."""
+        return bool(self._id) or refusal.status in (Status.BUSY, Status.READ_ONLY, Status.INTERNAL)
+
     def _on_answer(self, number: int) -> OnAnswer:
         def then(answer: wire.Answer | wire.Refusal) -> None:
             request = self._under_way.pop(number, None)
-            if request is not None and isinstance(answer, wire.Refusal):
-                if answer.status in (Status.BUSY, Status.READ_ONLY, Status.INTERNAL):
-                    self._outbox.append((number, request))
-                    self.world.after(max(answer.retry_after_ms, 50) * 1000, self._pump)
-                return
-            self._pump()
+            if request is not None and isinstance(answer, wire.Refusal) and self._tries_again(answer):
+                # Back to its place: what an idempotent producer sends out of order is refused for its sequence.
+                self._outbox = deque(sorted([*self._outbox, (number, request)], key=itemgetter(0)))
+                self.world.after(max(answer.retry_after_ms, 50) * 1000, self._pump)
+            else:
+                self._pump()
 
         return then
 

@@ -54,9 +54,15 @@ class Clock:
     def __init__(self, world: World) -> None:
         self._world = world
         self._skew_ms = 0
+        self._latest_ms = 0
 
     def jump(self, by_ms: int) -> None:
+        self._latest_ms = max(self._latest_ms, self.wall_ms())
         self._skew_ms += by_ms
+
+    def behind_ms(self) -> int:
+        """How far it is behind the latest time it has shown: until then nothing falls due by it."""
+        return max(0, self._latest_ms - self.wall_ms())
 
     def wall_ms(self) -> int:
         return WALL_MS + self._world.now_us // 1000 + self._skew_ms

@@ -260,7 +260,7 @@ class World:
         self.auditor.start()
 
     def _drain(self) -> Generator[simpy.Event, Any, None]:
-        deadline_us = self.now_us + self.plan.drain_ms * 1000
+        deadline_us = self.now_us + (self.plan.drain_ms + self.broker.clock.behind_ms()) * 1000
         left = ["the run has just been healed"]
         while left:
             yield self.env.timeout(LOOK_MS * 1000)
