@@ -10,12 +10,15 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 import typer
+from typer.core import TyperGroup
 
 from dovetail.cli.output import Form, Json, fail, print_json, print_rows
+from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
     from dovetail.sim.campaign import Summary
@@ -23,8 +26,34 @@ if TYPE_CHECKING:
     from dovetail.sim.plan import Plan
     from dovetail.sim.run import Result
 
+
+class _Commands(TyperGroup):
+    """The simulator's commands: wrong usage ends with 1, as all else that was not a finding of a run."""
+
+    def make_context(self, *args: Any, **extra: Any) -> typer.Context:
+        with _usage_is_one():
+            return cast(typer.Context, super().make_context(*args, **extra))
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_is_one():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_is_one() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Typer's own kinds of wrong usage have no public name: they are told by the code they end with.
+        if getattr(error, "exit_code", 0) == Exit.USAGE:
+            vars(error)["exit_code"] = 1
+        raise
+
+
 app = typer.Typer(
-    no_args_is_help=True, help="Simulate the broker: crashes, partitions, bad disks, and proof that it would notice."
+    cls=_Commands,
+    no_args_is_help=True,
+    help="Simulate the broker: crashes, partitions, bad disks, and proof that it would notice.",
 )
 T = TypeVar("T")
 

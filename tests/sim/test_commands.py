@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from dovetail.cli import app as dovetail
 from dovetail.cli.sim import app
 from dovetail.sim.campaign import campaign, summary
 from dovetail.sim.run import Result, Verdict
@@ -25,6 +27,14 @@ def test_a_scenario_that_does_not_exist_is_wrong_usage() -> None:
     done = runner.invoke(app, ["run", "--scenario", "no-such", "--seed", "2"])
     assert done.exit_code == 1
     assert "sim scenarios" in done.output
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--no-such"], ["no-such"], ["--no-such"], ["run", "--seed", "x"], ["replay"]]
+)
+def test_wrong_usage_ends_with_one_and_not_with_the_code_of_a_finding(words: list[str]) -> None:
+    assert runner.invoke(dovetail, ["sim", *words]).exit_code == 1
+    assert runner.invoke(dovetail, ["no-such"]).exit_code == 2
 
 
 def test_a_seed_is_replayed_as_a_page(tmp_path: Path) -> None:

@@ -28,6 +28,35 @@ events:
 """
 
 
+TEMPORAL = (
+    "crash-after-delivery",
+    "member-crash-after-assignment",
+    "drop-during-ack",
+    "disk-error-during-settle",
+    "skew-during-session-timeout",
+    "zombie-member",
+    "disk-full-during-recovery",
+)
+COMBINED = (
+    "broker-and-half-the-consumers",
+    "disk-and-partition",
+    "memory-and-consumer-crashes",
+    "skew-and-consumer-failures",
+    "slow-consumer-spiral",
+    "rebalance-storm",
+)
+
+
+@pytest.mark.parametrize("name", [*TEMPORAL, *COMBINED])
+def test_each_fault_of_time_and_each_combination_is_a_scenario_by_name(name: str) -> None:
+    assert SCENARIOS[name].story
+
+
+def test_each_kind_of_fault_strikes_in_some_scenario() -> None:
+    struck = {type(event) for name in SCENARIOS for seed in range(3) for event in plan_of(name, seed).events}
+    assert set(plan.FAULTS) <= struck
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_named_scenario_keeps_every_promise(name: str) -> None:
     result = run(plan_of(name, 1))

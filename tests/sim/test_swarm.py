@@ -31,6 +31,18 @@ def test_a_seed_nobody_has_seen_keeps_every_promise(seed: int) -> None:
     assert result.verdict is Verdict.OK, f"dovetail sim run --seed {seed}: {result.invariant} {result.text}"
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1060, id="an idempotent producer is refused while the disk is full"),
+        pytest.param(1445, id="the clock goes back by minutes while messages are delayed"),
+    ],
+)
+def test_a_seed_that_once_did_not_drain_does(seed: int) -> None:
+    result = run(swarm(seed))
+    assert result.verdict is Verdict.OK, f"dovetail sim run --seed {seed}: {result.invariant} {result.text}"
+
+
 def test_a_seed_gives_the_same_hash_whatever_the_hash_seed_and_the_imports() -> None:
     hashes = set()
     for hash_seed, also in (("1", "pass"), ("2", "import decimal, asyncio, http.client")):
