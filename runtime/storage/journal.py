@@ -128,6 +128,9 @@ class Journal:
         except DiskError:
             self.spares.appendleft(spare)
             raise
+        # What was appended to a segment that was not prewritten has its blocks now: it can be recycled like any other.
+        full = self.segments[-1]
+        self.segments[-1] = replace(full, size_bytes=max(full.size_bytes, self._position))
         self.segments.append(Segment(number, first_lsn, spare.size_bytes))
 
     @property

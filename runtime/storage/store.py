@@ -29,6 +29,9 @@ from dovetail.runtime.storage.salvage import damages, mend, move_aside
 
 PREPARE_BYTES = 1 << 20
 """How much of a spare segment is written at a time, at least: it must be ready when the other half is full."""
+BUSY_BYTES = 256 << 10
+"""From this much at once on, the metadata of a sync costs less than writing the same bytes as zeros before; the segment
+is recycled later all the same."""
 CHECKPOINTS_KEPT = 2
 
 
@@ -123,7 +126,8 @@ class Store:
         self._written_lsn = lsn
         if self._journal.wants_spare:
             size = sum(item.size_bytes for item in items if isinstance(item, Entry))
-            yield from self._journal.prepare(max(PREPARE_BYTES, 3 * size))
+            if size < BUSY_BYTES:
+                yield from self._journal.prepare(max(PREPARE_BYTES, 3 * size))
 
     def read(self, log: int, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
         """Whole entries from the one that contains `offset` on, or the next one there is, at least one if there
