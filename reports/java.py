@@ -24,9 +24,14 @@ OLDEST = 17
 """The oldest major version that Spark 4 runs on."""
 _VECTORS = "jdk.incubator.vector"
 _WITHOUT_VECTORS = """#!/bin/bash
-# Spark's launcher asks for a module that this runtime lacks, and does without it as well.
+# Spark's launcher asks for a module and a package that this runtime lacks, and does without them as well.
 arguments=()
-for argument in "$@"; do [ "$argument" = "--add-modules={module}" ] || arguments+=("$argument"); done
+for argument in "$@"; do
+  case "$argument" in
+    --add-modules={module} | --add-opens=java.base/sun.security.action=*) ;;
+    *) arguments+=("$argument") ;;
+  esac
+done
 exec "{java}" "${{arguments[@]}}"
 """
 
