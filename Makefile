@@ -18,7 +18,7 @@ serve: $(BASE)
 	$(BIN)/dovetail serve $(ARGS)
 
 test: lint types
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -8,6 +8,9 @@ Never     looks into the broker: a mistake of the broker's own books can't fool 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from dovetail.core import batch, frames, names, wire
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
@@ -24,7 +27,7 @@ SLACK_US = 30_000
 ROUNDING_US = 2_000
 UNCERTAIN_US = 400_000
 """How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
-Note = Callable[..., None]
+Note = Callable[..., int]
 LogKey = tuple[str, int]
 
 
@@ -136,9 +139,16 @@ class _Sub:
         self.over = False
 
 
-_Asked = tuple[wire.Request, int, tuple[int, ...]]
-"""A request, when it came, and what was known then: for each item of a settle whether all of it was held, for a read
-how far the log was confirmed."""
+class _Asked(Struct, frozen=True):
+    """A request that waits for its answer."""
+
+    request: wire.Request
+    at_us: int
+    held: tuple[int, ...]
+    """What was known when it came: for each item of a settle whether all of it was held, for a read how far the log
+    was confirmed."""
+    seq: int
+    """The last row of the trace before it."""
 
 
 class _Line:
@@ -176,10 +186,12 @@ class _Line:
 class _Log:
     """What is known to be in a log, and who was promised it."""
 
-    __slots__ = ("audited", "confirmed_end", "content", "verified")
+    __slots__ = ("audited", "confirmed_end", "content", "numbers", "verified")
 
     def __init__(self) -> None:
         self.content: dict[int, bytes] = {}
+        self.numbers: dict[int, int] = {}
+        """What was last seen at each offset, as a number: what the trace says, whether it is right or not."""
         self.confirmed_end = 0
         self.audited = 0
         self.verified: dict[int, bytes] = {}
@@ -190,7 +202,10 @@ class Books:
 
     def __init__(self, setup: plan.Plan, note: Note) -> None:
         self.plan = setup
-        self.note = note
+        self._note = note
+        self._seq = -1
+        self._numbers: dict[bytes, int] = {}
+        """Every value that was ever seen, numbered as they came: the trace tells them apart by that."""
         self.evaluated: dict[str, int] = {}
         """How often each promise was looked at: one that never was proves nothing."""
         self.last_kind = ""
@@ -238,6 +253,13 @@ class Books:
         self._attempts_max = setup.broker.max_retries + 1
         self._honest = setup.has_honest_clock
 
+    def note(self, actor: str, kind: str, **columns: Any) -> None:
+        """Add a row to the trace. What passed is noted before it is judged: the row tells what was wrong."""
+        self._seq = self._note(actor, kind, **columns)
+
+    def _number(self, value: bytes) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
     def broker_stands_still(self, until_us: int) -> None:
         """Until then, and in its first tick afterwards, the broker hears nothing of anybody."""
         self._deaf_until_us = until_us + SLACK_US
@@ -247,7 +269,7 @@ class Books:
     def opened(self, line: int, name: str, now_us: int) -> None:
         """A connection was accepted."""
         self._lines[line] = _Line(line, name, self._life)
-        self.note(name, "connect")
+        self.note(name, "connect", connection=line)
 
     def closed(self, number: int, now_us: int) -> None:
         """A connection is over, whoever ended it."""
@@ -256,17 +278,18 @@ class Books:
             return
         line.closed_us = now_us
         self._closing[number] = line
-        self.note(line.name, "disconnect")
+        self.note(line.name, "disconnect", connection=number)
         for sub in line.subs.values():
             self._end_sub(sub, now_us)
-        for request, _, _ in (*line.pending.values(), *line.turns):
-            if isinstance(request, wire.Seek):
-                self._seek_unanswered(request)
+        for asked in (*line.pending.values(), *line.turns):
+            if isinstance(asked.request, wire.Seek):
+                self._seek_unanswered(asked.request)
 
     def broker_died(self, now_us: int) -> None:
         """The broker's process is gone, and all connections with it."""
         for number in list(self._lines):
             self.closed(number, now_us)
+        self.note("broker", "down", generation=self._life)
         self._durable_by_life[self._life] = self._durable_us
         self._life += 1
         self._durable_us = -1
@@ -287,10 +310,11 @@ class Books:
             if isinstance(request, wire.Delivery | wire.Deliver | wire.Error | wire.Revoke | wire.Assign):
                 raise Violated("I-SIM", f"{line.name} sent what only brokers send")
             held = self._request(line, request, now_us, now_us - sent_us)
+            asked = _Asked(request, now_us, held, self._seq)
             if frame.correlation is not None:
-                line.pending[frame.correlation] = (request, now_us, held)
+                line.pending[frame.correlation] = asked
             elif not (isinstance(request, wire.Produce) and request.acks == Acks.NONE):
-                line.turns.append((request, now_us, held))
+                line.turns.append(asked)
 
     def sent(self, number: int, data: bytes, now_us: int, due_us: int) -> None:
         """Bytes left the broker for a client."""
@@ -309,7 +333,7 @@ class Books:
                     pending = line.turns.pop(0) if line.turns else None
                 if pending is None:
                     raise Violated("I-ANSWER", f"{line.name} got an answer to nothing it had asked")
-                answer = wire.decode_answer(pending[0].TYPE, frame.payload)
+                answer = wire.decode_answer(pending.request.TYPE, frame.payload)
                 self._answer(line, pending, answer, now_us)
             else:
                 message = wire.decode_message(frame.type, frame.payload)
@@ -318,13 +342,30 @@ class Books:
                 elif isinstance(message, wire.Delivery):
                     self._deliver_single(line, message, now_us, latency_us)
                 elif isinstance(message, wire.Revoke):
+                    self._note_partitions(line, "revoke", message)
                     line.revoked |= {(message.group, (each.topic, each.partition)) for each in message.partitions}
+                elif isinstance(message, wire.Assign):
+                    self._note_partitions(line, "assign", message)
                 elif isinstance(message, wire.Error):
                     self._error(line, message, now_us)
 
+    def _note_partitions(self, line: _Line, kind: str, message: wire.Revoke | wire.Assign) -> None:
+        """A row for each partition; one without any when there is none."""
+        for each in message.partitions or (wire.TopicPartition("", -1),):
+            self.note(
+                line.name,
+                kind,
+                topic=each.topic,
+                partition=each.partition,
+                group=message.group,
+                member=line.name,
+                generation=message.generation,
+                connection=line.number,
+            )
+
     def _error(self, line: _Line, error: wire.Error, now_us: int) -> None:
         """A session ends by silence only when it was silent (I-SESSION); signs of life are passed on now and then."""
-        self.note(line.name, "error", detail=error.text)
+        self.note(line.name, "error", detail=error.text, connection=line.number)
         if error.code == frames.ErrorCode.SESSION_ENDED and "heard" in error.text:
             silent_us = now_us - line.heard_us
             limit_us = (self.plan.broker.session_timeout_ms - SEEN_MS) * 1000 - SLACK_US
@@ -344,12 +385,11 @@ class Books:
                         self._not_before_us.setdefault(value, now_us + request.delay_ms * 1000)
                 if batch.read_header(request.batch).producer_id >= 0:
                     self._once.update(values)
-                self.note(
-                    line.name, "publish", topic=request.topic, first=0, last=len(values) - 1, latency_us=latency_us
-                )
+                self._note_publish(line, request.topic, values, request.ttl_ms, now_us, latency_us)
             case wire.Publish():
                 self._offer(request.topic, [request.payload], request.ttl_seconds * 1000)
-                self.note(line.name, "publish", topic=request.topic, first=0, last=0, latency_us=latency_us)
+                ttl_ms = request.ttl_seconds * 1000
+                self._note_publish(line, request.topic, [request.payload], ttl_ms, now_us, latency_us)
             case wire.Settle():
                 self.last_kind = "settle"
                 return tuple([self._asked_to_settle(line, item, now_us) for item in request.items])
@@ -357,6 +397,7 @@ class Books:
                 self.last_kind = "settle"
                 return (self._asked_to_settle(line, _as_item(request), now_us),)
             case wire.Seek():
+                self._note_seek(line, "seek asked", request, -1, -1)
                 reader = self._reader(request.group, request.topic, request.partition)
                 reader.seeking += 1
                 reader.sought_us = now_us
@@ -370,11 +411,14 @@ class Books:
             case wire.Unsubscribe():
                 sub = line.subs.pop(request.subscription_id, None)
                 if sub is not None:
+                    self._note_member(line, "unsubscribe", sub.group, topic=sub.pattern)
                     self._end_sub(sub, now_us)
             case wire.LeaveGroup():
+                self._note_member(line, "leave", request.group)
                 for number in [number for number, sub in line.subs.items() if sub.group == request.group]:
                     self._end_sub(line.subs.pop(number), now_us)
             case wire.Goodbye():
+                self.note(line.name, "goodbye", connection=line.number)
                 for sub in line.subs.values():
                     sub.holds.clear()
             case _:
@@ -383,6 +427,7 @@ class Books:
 
     def _joining(self, line: _Line, request: wire.JoinGroup, now_us: int) -> None:
         """A member joins, or gives up what was revoked: what it still held of that returns to the group."""
+        self._note_member(line, "join", request.group, mode=request.strategy)
         if request.strategy in PARTITIONED_STRATEGIES:
             self._partitioned.add(request.group)
         given_up = [log for group, log in line.revoked if group == request.group]
@@ -392,6 +437,28 @@ class Books:
                 self._disturbed_us[sub.group] = now_us
                 for lease in [lease for lease, hold in sub.holds.items() if hold.log in given_up]:
                     sub.holds.pop(lease).given_up = True
+
+    def _note_member(self, line: _Line, kind: str, group: str, **columns: Any) -> None:
+        self.note(line.name, kind, group=group, member=line.name, connection=line.number, **columns)
+
+    def _note_publish(
+        self, line: _Line, topic: str, values: Sequence[bytes], ttl_ms: int, now_us: int, latency_us: int
+    ) -> None:
+        self.note(
+            line.name,
+            "publish",
+            topic=topic,
+            first=0,
+            last=len(values) - 1,
+            latency_us=latency_us,
+            connection=line.number,
+            deadline_us=now_us + ttl_ms * 1000 if ttl_ms else -1,
+            mode=self._producing(values),
+            values=tuple(map(self._number, values)),
+        )
+
+    def _producing(self, values: Sequence[bytes]) -> str:
+        return "idempotent" if values[0] in self._once else ""
 
     def _offer(self, topic: str, values: Sequence[bytes], ttl_ms: int) -> None:
         offered = self._offered.setdefault(topic, {})
@@ -428,26 +495,29 @@ class Books:
 
     def _answer(self, line: _Line, asked: _Asked, answer: wire.Answer | wire.Refusal, now_us: int) -> None:
         self.last_kind = "answer"
-        request, asked_us, held = asked
+        request, asked_us, held = asked.request, asked.at_us, asked.held
         if isinstance(request, wire.Ack | wire.Nack):
-            return self._settled(line, _as_item(request), _as_outcome(answer), held[0], asked_us, now_us)
+            return self._settled(line, _as_item(request), _as_outcome(answer), held[0], asked, now_us)
         if isinstance(answer, wire.Refusal):
             self.refused += 1
-            self.note(line.name, "refused", detail=f"{request.TYPE.name}: {answer.reason}")
+            detail = f"{request.TYPE.name}: {answer.reason}"
+            latency_us = now_us - asked_us
+            self.note(line.name, "refused", detail=detail, connection=line.number, latency_us=latency_us)
             if isinstance(request, wire.Seek):
+                self._note_seek(line, "seek refused", request, -1, asked.seq)
                 self._seek_unanswered(request)
             return None
         match request, answer:
             case wire.Produce(), wire.ProduceAnswer():
                 values = [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
                 if request.delay_ms:
-                    return self._delayed(request, values, asked_us)
+                    return self._delayed(line, request, values, asked)
                 if request.ttl_ms:
                     self._expires_at_ms.update(dict.fromkeys(values, answer.timestamp_ms + request.ttl_ms))
-                self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked_us, now_us)
+                self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked, now_us)
             case wire.Publish(), wire.PublishAnswer():
                 topic, partition, offset = _parse_id(answer.message_id)
-                self._confirm(line, (topic, partition), offset, [request.payload], asked_us, now_us)
+                self._confirm(line, (topic, partition), offset, [request.payload], asked, now_us)
             case wire.Subscribe(), wire.SubscribeAnswer():
                 self._subscribed(line, request, answer.subscription_id)
             case wire.Settle(), wire.SettleAnswer():
@@ -455,39 +525,46 @@ class Books:
                 if request.wait == Wait.DURABLE:
                     self._durable_us = max(self._durable_us, asked_us)
                 for item, outcome, mine in zip(request.items, answer.outcomes, held, strict=True):
-                    self._settled(line, item, outcome, mine, asked_us, now_us)
+                    self._settled(line, item, outcome, mine, asked, now_us)
                     if request.wait == Wait.DURABLE and outcome.status == Status.OK:
                         self._is_for_good(line, item)
             case wire.Seek(), wire.SeekAnswer():
-                self._sought(request, answer.offset, asked_us, now_us)
+                self._sought(line, request, answer.offset, asked, now_us)
             case wire.Fetch(), wire.FetchAnswer():
-                self._fetched(request, answer, held[0])
+                self._fetched(line, request, answer, asked)
+            case wire.JoinGroup(), wire.GenerationAnswer():
+                latency_us = now_us - asked_us
+                self._note_member(line, "joined", request.group, generation=answer.generation, latency_us=latency_us)
             case _:
                 pass
         return None
 
-    def _delayed(self, request: wire.Produce, values: Sequence[bytes], asked_us: int) -> None:
+    def _delayed(self, line: _Line, request: wire.Produce, values: Sequence[bytes], asked: _Asked) -> None:
         """Delayed messages are stored: they are owed to their topic when they are due."""
         self.confirmed += len(values)
         owed = self._due_us.setdefault(request.topic, {})
         known = self._shown.get(request.topic, ())
         for value in values:
             if value not in known:
-                owed[value] = asked_us + request.delay_ms * 1000
-        self.note("world", "delayed", topic=request.topic, first=0, last=len(values) - 1)
+                owed[value] = asked.at_us + request.delay_ms * 1000
+        self.note(
+            line.name,
+            "delayed",
+            topic=request.topic,
+            first=0,
+            last=len(values) - 1,
+            latency_us=self._now_us - asked.at_us,
+            connection=line.number,
+            deadline_us=asked.at_us + request.delay_ms * 1000,
+            asked=asked.seq,
+            mode=self._producing(values),
+            values=tuple(map(self._number, values)),
+        )
 
     def _confirm(
-        self, line: _Line, log: LogKey, base: int, values: Sequence[bytes], asked_us: int, now_us: int
+        self, line: _Line, log: LogKey, base: int, values: Sequence[bytes], asked: _Asked, now_us: int
     ) -> None:
         self.last_kind = "confirm"
-        if values[0] not in self._once:
-            # What an idempotent producer sends again may be answered at once: that proves nothing.
-            self._durable_us = max(self._durable_us, asked_us)
-        self.confirmed += len(values)
-        known = self._log(log)
-        for offset, value in enumerate(values, base):
-            self._know(log, known, offset, value)
-        known.confirmed_end = max(known.confirmed_end, base + len(values))
         self.note(
             line.name,
             "confirm",
@@ -495,8 +572,20 @@ class Books:
             partition=log[1],
             first=base,
             last=base + len(values) - 1,
-            latency_us=now_us - asked_us,
+            latency_us=now_us - asked.at_us,
+            connection=line.number,
+            asked=asked.seq,
+            mode=self._producing(values),
+            values=tuple(map(self._number, values)),
         )
+        if values[0] not in self._once:
+            # What an idempotent producer sends again may be answered at once: that proves nothing.
+            self._durable_us = max(self._durable_us, asked.at_us)
+        self.confirmed += len(values)
+        known = self._log(log)
+        for offset, value in enumerate(values, base):
+            self._know(log, known, offset, value)
+        known.confirmed_end = max(known.confirmed_end, base + len(values))
 
     def _subscribed(self, line: _Line, request: wire.Subscribe, number: str) -> None:
         group = request.group or f"~{line.number}"
@@ -506,14 +595,17 @@ class Books:
                 self._careless.add(request.group)
         self._disturbed_us.setdefault(group, -1)
         line.subs[number] = _Sub(line, group, request.pattern, request.max_inflight or 100, request.auto_ack)
-        self.note(line.name, "subscribe", topic=request.pattern, group=request.group)
+        mode = "auto-ack" if request.auto_ack else ""
+        self._note_member(line, "subscribe", group, topic=request.pattern, mode=mode)
 
     def _settled(
-        self, line: _Line, item: wire.SettleItem, outcome: wire.SettleOutcome, held: int, asked_us: int, now_us: int
+        self, line: _Line, item: wire.SettleItem, outcome: wire.SettleOutcome, held: int, asked: _Asked, now_us: int
     ) -> None:
         """A settle was answered: it counts if and only if the lease was live (I-FENCE)."""
         hold = self._holds.get((line.number, item.lease))
         ok = outcome.status == Status.OK
+        asked_us = asked.at_us
+        self._note_settle(line, hold, item, outcome, asked, now_us)
         if hold is None:
             return self._judge("I-FENCE", not ok, f"{line.name} settled lease {item.lease}, which it was never given")
         reader = self._reader(hold.sub.group, *hold.log)
@@ -526,13 +618,11 @@ class Books:
             for offset in range(item.first, item.last + 1) if held else ():
                 reader.at(offset).perhaps = False
             self._judge("I-FENCE", not live, f"{action} of {where} was refused although the lease is live")
-            self._note_settle(line, hold, item, f"{action} refused", now_us - asked_us)
             return None
         self._judge("I-FENCE", bool(held or sought), f"{action} of {where} was accepted, but not all of it was held")
         slack_us = SLACK_US if self._honest else SLACK_US + UNCERTAIN_US
         late = asked_us > hold.until_us + slack_us and not sought
         self._judge("I-FENCE", not late, f"{action} of {where} was accepted after the lease's deadline")
-        self._note_settle(line, hold, item, action, now_us - asked_us)
         if item.action == SettleAction.EXTEND:
             hold.until_us = max(hold.until_us, asked_us + item.delay_ms * 1000)
             return None
@@ -556,17 +646,35 @@ class Books:
             for offset in range(item.first, item.last + 1):
                 reader.at(offset).for_good = True
 
-    def _note_settle(self, line: _Line, hold: _Hold, item: wire.SettleItem, kind: str, latency_us: int) -> None:
+    def _note_settle(
+        self,
+        line: _Line,
+        hold: _Hold | None,
+        item: wire.SettleItem,
+        outcome: wire.SettleOutcome,
+        asked: _Asked,
+        now_us: int,
+    ) -> None:
+        action = SettleAction(item.action).name.lower()
+        is_durable = isinstance(asked.request, wire.Settle) and asked.request.wait == Wait.DURABLE
+        where = (
+            {"topic": hold.log[0], "partition": hold.log[1], "group": hold.sub.group, "attempt": hold.attempt}
+            if hold is not None
+            else {}
+        )
         self.note(
             line.name,
-            kind,
-            topic=hold.log[0],
-            partition=hold.log[1],
+            action if outcome.status == Status.OK else f"{action} refused",
             first=item.first,
             last=item.last,
-            group=hold.sub.group,
-            attempt=hold.attempt,
-            latency_us=latency_us,
+            member=line.name,
+            latency_us=now_us - asked.at_us,
+            connection=line.number,
+            lease=_shown(item.lease),
+            deadline_us=asked.at_us + item.delay_ms * 1000 if item.action == SettleAction.EXTEND else -1,
+            asked=asked.seq,
+            mode="dropped" if outcome.action == Outcome.DROPPED else "durable" if is_durable else "",
+            **where,
         )
 
     # Deliveries
@@ -575,49 +683,67 @@ class Books:
         self.last_kind = "deliver"
         log = (message.topic, message.partition)
         sub = line.subs.get(message.subscription_id)
+        known = self._log(log)
+        new = self._look(known, message.batches)
+        for first, last in message.ranges:
+            values = tuple([known.numbers.get(offset, -1) for offset in range(first, last + 1)])
+            lease = (message.lease, message.attempt, message.deadline_ms)
+            self._note_delivery(line, sub, log, (first, last), lease, values, latency_us)
         if sub is None:
             raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
-        values = self._verify(log, message.batches)
+        self._verify(log, known, new)
         for first, last in message.ranges:
             for offset in range(first, last + 1):
-                self._judge("I-DELIVERY", offset in values, f"{log}: {first}-{last} was leased, {offset} was not sent")
+                sent = offset in known.content
+                self._judge("I-DELIVERY", sent, f"{log}: {first}-{last} was leased, {offset} was not sent")
                 if self._expires_at_ms and message.lease and self._honest:
-                    self._check_alive(log, offset, values[offset], self._granted_us(message.deadline_ms, now_us))
+                    granted_us = self._granted_us(message.deadline_ms, now_us)
+                    self._check_alive(log, offset, known.content[offset], granted_us)
         self._lease_out(line, sub, log, message.lease, message.attempt, message.deadline_ms, message.ranges, now_us)
-        self.note(
-            line.name,
-            "deliver",
-            topic=log[0],
-            partition=log[1],
-            first=message.ranges[0][0],
-            last=message.ranges[-1][1],
-            group=sub.group,
-            member=line.name,
-            attempt=message.attempt,
-            latency_us=latency_us,
-        )
 
     def _deliver_single(self, line: _Line, message: wire.Delivery, now_us: int, latency_us: int) -> None:
         self.last_kind = "deliver"
         topic, partition, offset = _parse_id(message.message_id.rpartition("#")[0])
         log = (topic, partition)
         sub = line.subs.get(message.subscription_id)
-        if sub is None:
-            raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
-        self._know(log, self._log(log), offset, message.payload)
         # A single ACK names its delivery: that number stands for the lease.
         lease = -int(message.message_id.rpartition("#")[2]) if message.ack_deadline_ms else 0
+        known = self._log(log)
+        known.numbers[offset] = self._number(message.payload)
+        shown = (lease, -1, message.ack_deadline_ms)
+        self._note_delivery(line, sub, log, (offset, offset), shown, (known.numbers[offset],), latency_us)
+        if sub is None:
+            raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
+        self._know(log, known, offset, message.payload)
         self._lease_out(line, sub, log, lease, 0, message.ack_deadline_ms, ((offset, offset),), now_us)
+
+    def _note_delivery(
+        self,
+        line: _Line,
+        sub: _Sub | None,
+        log: LogKey,
+        span: tuple[int, int],
+        lease: tuple[int, int, int],
+        values: tuple[int, ...],
+        latency_us: int,
+    ) -> None:
+        """A row for one range; `lease` is its number, attempt and deadline."""
+        number, attempt, deadline_ms = lease
         self.note(
             line.name,
             "deliver",
-            topic=topic,
-            partition=partition,
-            first=offset,
-            last=offset,
-            group=sub.group,
+            topic=log[0],
+            partition=log[1],
+            first=span[0],
+            last=span[1],
+            group=sub.group if sub is not None else "",
             member=line.name,
+            attempt=attempt,
             latency_us=latency_us,
+            connection=line.number,
+            lease=_shown(number),
+            deadline_us=(deadline_ms - WALL_MS) * 1000 if deadline_ms else -1,
+            values=values,
         )
 
     def _lease_out(
@@ -774,13 +900,24 @@ class Books:
             message.excused = True
             message.over = True
 
-    def _sought(self, request: wire.Seek, offset: int, asked_us: int, now_us: int) -> None:
+    def _note_seek(self, line: _Line, kind: str, request: wire.Seek, offset: int, asked: int) -> None:
+        self.note(
+            line.name,
+            kind,
+            topic=request.topic,
+            partition=request.partition,
+            first=offset,
+            group=request.group,
+            connection=line.number,
+            asked=asked,
+        )
+
+    def _sought(self, line: _Line, request: wire.Seek, offset: int, asked: _Asked, now_us: int) -> None:
+        asked_us = asked.at_us
+        self._note_seek(line, "seek", request, offset, asked.seq)
         self._durable_us = max(self._durable_us, asked_us)
         reader = self._reader(request.group, request.topic, request.partition)
         reader.seeking = max(0, reader.seeking - 1)
-        self.note(
-            "operator", "seek", topic=request.topic, partition=request.partition, first=offset, group=request.group
-        )
         reader.skipped_below = offset
         # It happened at some time between question and answer: until now everybody is excused.
         reader.sought_us = now_us
@@ -832,24 +969,34 @@ class Books:
                 "I-CONTENT", before == value, f"{log}: offset {offset} held {before[:40]!r}, now {value[:40]!r}"
             )
 
-    def _verify(self, log: LogKey, batches: bytes) -> dict[int, bytes]:
-        """Judge the contents of stored batches that leave the broker; gives what is in the log by offset."""
-        known = self._log(log)
+    def _look(self, known: _Log, batches: bytes) -> list[tuple[int, bytes, list[batch.Record]]]:
+        """Stored batches that have not left the broker before like this: where each begins, its bytes, its records."""
+        new: list[tuple[int, bytes, list[batch.Record]]] = []
         for header, data in batch.split(batches):
-            if known.verified.get(header.base_offset) == data:
-                continue
-            for record in batch.parse(data, codecs=CODECS):
+            if known.verified.get(header.base_offset) != data:
+                records = list(batch.parse(data, codecs=CODECS))
+                for record in records:
+                    known.numbers[record.offset] = self._number(record.value or b"")
+                new.append((header.base_offset, data, records))
+        return new
+
+    def _verify(self, log: LogKey, known: _Log, new: Iterable[tuple[int, bytes, list[batch.Record]]]) -> None:
+        """Judge the contents of stored batches that leave the broker."""
+        for base, data, records in new:
+            for record in records:
                 self._know(log, known, record.offset, record.value or b"")
                 if log[0].endswith(".dlq"):
                     self._dead_letter(record)
-            known.verified[header.base_offset] = data
-        return known.content
+            known.verified[base] = data
 
-    def _fetched(self, request: wire.Fetch, answer: wire.FetchAnswer, confirmed_end: int) -> None:
+    def _fetched(self, line: _Line, request: wire.Fetch, answer: wire.FetchAnswer, asked: _Asked) -> None:
         """A read of a log: dense, and nothing that was confirmed is missing (I-DENSE, I-LOST)."""
         log = (request.topic, request.partition)
         known = self._log(log)
-        self._verify(log, answer.batches)
+        new = self._look(known, answer.batches)
+        self._note_read(line, log, known, answer, asked)
+        self._verify(log, known, new)
+        confirmed_end = asked.held[0]
         self._judge(
             "I-LOST",
             answer.end >= confirmed_end or bool(self.lost_ranges.get(log)),
@@ -862,12 +1009,31 @@ class Books:
             expected = header.last_offset + 1
         known.audited = max(known.audited, expected)
 
+    def _note_read(self, line: _Line, log: LogKey, known: _Log, answer: wire.FetchAnswer, asked: _Asked) -> None:
+        """What a log was said to hold, and each batch of it that was read."""
+        about = {"topic": log[0], "partition": log[1], "connection": line.number, "asked": asked.seq}
+        self.note(line.name, "extent", first=answer.start, last=answer.end - 1, **about)
+        for header, _ in batch.split(answer.batches):
+            first, last = header.base_offset, header.last_offset
+            values = tuple([known.numbers.get(offset, -1) for offset in range(first, last + 1)])
+            self.note(line.name, "read", first=first, last=last, values=values, **about)
+
     def _dead_letter(self, record: batch.Record) -> None:
         """A dead letter has its original's bytes, a cause, and is alone (I-DEAD)."""
         headers = {key: (value or b"").decode() for key, value in record.headers}
         log = (headers["dovetail-topic"], int(headers["dovetail-partition"]))
         offset = int(headers["dovetail-offset"])
         where = f"{log[0]}:{log[1]}:{offset} of {headers['dovetail-group']}"
+        self.note(
+            "world",
+            "dead",
+            topic=log[0],
+            partition=log[1],
+            first=offset,
+            last=offset,
+            group=headers["dovetail-group"],
+            values=(self._number(record.value or b""),),
+        )
         original = self._log(log).content.get(offset)
         if original is not None:
             self._judge("I-DEAD", original == record.value, f"the dead letter of {where} has other bytes")
@@ -936,6 +1102,11 @@ class Books:
             for offset, message in reader.messages.items():
                 both = message.dead > 0 and message.acked_us >= 0 and not message.excused and reader.sought_us < 0
                 self._judge("I-DEAD", not both, f"{topic}:{partition}:{offset} of {group} is acknowledged and dead")
+
+
+def _shown(lease: int) -> int:
+    """A lease's number in the trace, where -1 means that there is none: single deliveries come below it."""
+    return lease if lease >= 0 else lease - 1
 
 
 def _parse_id(text: str) -> tuple[str, int, int]:

@@ -7,6 +7,7 @@ Never     runs anything.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 
@@ -268,6 +269,19 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def has_honest_clock(self) -> bool:
         """Whether the broker's wall clock can be trusted throughout."""
         return not any(isinstance(event, JumpClock) for event in self.events)
+
+    @property
+    def terms(self) -> str:
+        """What whoever judges the run by its trace has to know of it, as JSON."""
+        known = {
+            "lease_ms": self.broker.lease_ms,
+            "max_retries": self.broker.max_retries,
+            "session_timeout_ms": self.broker.session_timeout_ms,
+            "honest_clock": self.has_honest_clock,
+            "damage": self.has_damage,
+            "chaos_ms": self.chaos_ms,
+        }
+        return msgspec.json.encode(known).decode()
 
     @property
     def has_damage(self) -> bool:

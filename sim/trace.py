@@ -35,6 +35,12 @@ class Row(Struct, frozen=True, array_like=True, gc=False):
     latency_us: int = -1
     fault: str = ""
     detail: str = ""
+    connection: int = -1
+    lease: int = -1
+    deadline_us: int = -1
+    asked: int = -1
+    mode: str = ""
+    values: tuple[int, ...] = ()
 
 
 class Trace:
@@ -46,13 +52,14 @@ class Trace:
         self._hash = blake2b(digest_size=16)
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def add(self, time_us: int, actor: str, kind: str, **columns: Any) -> None:
-        """Note that something happened."""
+    def add(self, time_us: int, actor: str, kind: str, **columns: Any) -> int:
+        """Note that something happened; gives the row's `seq`."""
         row = Row(self.count, time_us, actor, kind, **columns)
         self.count += 1
         self._hash.update(self._encode(row))
         if self._keep is not None:
             self._keep(row)
+        return row.seq
 
     @property
     def hash(self) -> str:
@@ -64,11 +71,9 @@ def schema() -> Any:
     """The Arrow schema of a trace file."""
     import pyarrow as pa
 
-    kinds = {int: pa.int64(), str: pa.string()}
+    kinds = {int: pa.int64(), str: pa.string(), tuple[int, ...]: pa.list_(pa.int64())}
     columns = [pa.field("run", pa.string()), pa.field("seed", pa.int64())]
-    columns += [
-        pa.field(field.name, kinds[field.type]) for field in msgspec.structs.fields(Row) if isinstance(field.type, type)
-    ]
+    columns += [pa.field(field.name, kinds[field.type]) for field in msgspec.structs.fields(Row)]
     return pa.schema(columns)
 
 

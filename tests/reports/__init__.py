@@ -1,0 +1,1 @@
+"""The Spark pipeline, on a real local Spark."""
