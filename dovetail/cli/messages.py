@@ -51,6 +51,8 @@ def publish(
 ) -> None:
     """Publish a message, or each line of standard input. Ends when the broker has stored them all."""
     headers = dict(_headers(header or []))
+    _check_duration("--delay", delay)
+    _check_duration("--ttl", ttl)
     options = {
         "key": key,
         "headers": headers,
@@ -63,6 +65,16 @@ def publish(
         run(_publish_one(url, topic, value, options, json))
     else:
         run(_publish_lines(url, topic, options, json))
+
+
+def _check_duration(option: str, text: str) -> None:
+    """A wrong duration is wrong usage: said before anything is sent."""
+    from dovetail.runtime.client.durations import milliseconds
+
+    try:
+        milliseconds(text)
+    except ValueError as error:
+        fail(f"{option}: {error}", Exit.USAGE)
 
 
 def _headers(texts: list[str]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -35,6 +36,10 @@ class Form(StrEnum):
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="A table, one JSON document, or a line of JSON each.")]
+
+
+TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "delivered_ms", "ended_ms"})
+"""Fields of the API that are milliseconds since 1970: shown to people as times of where they are."""
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
@@ -104,9 +109,16 @@ def _flat(found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             for each in value:
-                yield f"{prefix}{name}", " ".join(f"{key}={_cell(inner)}" for key, inner in each.items())
+                yield f"{prefix}{name}", " ".join(f"{key}={_cell(_seen(key, inner))}" for key, inner in each.items())
         else:
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", _seen(name, value)
+
+
+def _seen(name: str, value: object) -> object:
+    """A field's value as people read it."""
+    if name in TIMES and isinstance(value, int):
+        return datetime.fromtimestamp(value / 1000).astimezone().isoformat(" ", "milliseconds")
+    return value
 
 
 def reach(url: str) -> Client:

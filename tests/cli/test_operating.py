@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,11 @@ def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
     table = cli.run("dlq", "list", "orders").stdout
     assert "no such customer" in table
     assert "broken" in table
-    assert cli.json("dlq", "show", "orders", "0")["reason"] == "rejected"
+    entry = cli.json("dlq", "show", "orders", "0")
+    assert entry["reason"] == "rejected"
+    shown = cli.run("dlq", "show", "orders", "0").stdout
+    assert str(entry["died"]) not in shown
+    assert datetime.fromtimestamp(entry["died"] / 1000).strftime("%Y-%m-%d %H:%M:%S") in shown
     assert cli.run("dlq", "replay", "orders", "--dry-run").stdout == "would replay 1 dead letter: 1 to orders\n"
     assert cli.json("dlq", "replay", "orders", "--to", "repairs")["state"] == "done"
     assert cli.json("topic", "show", "repairs")["messages"] == 1
@@ -123,7 +128,10 @@ def test_a_message_goes_to_its_lane_or_waits_for_its_time(cli: Cli) -> None:
     cli.run("publish", "jobs", "later", "--delay", "1h")
     kept = {log["lane"]: log["end"] for log in cli.json("topic", "show", "jobs")["logs"]}
     assert kept == {"critical": 1, "high": 0, "normal": 0, "low": 0, "background": 0}
-    cli.run("publish", "jobs", "never", "--delay", "soon", code=Exit.FAILED)
+    for option in ("--delay", "--ttl"):
+        refused = cli.run("publish", "jobs", "never", option, "banana", code=Exit.USAGE)
+        assert option in refused.stderr
+        assert "banana" in refused.stderr
 
 
 def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:

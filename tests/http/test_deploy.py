@@ -59,6 +59,14 @@ def test_the_container_and_the_unit_start_with_settings_that_exist() -> None:
     load("", "", dict(re.findall(r"Environment=(DOVETAIL_\w+)=(\S+)", unit)))
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     assert services.keys() == {"dovetail", "prometheus", "grafana"}
+    for service in services.values():
+        for mounted in (each.split(":")[0] for each in service["volumes"] if each.startswith("./")):
+            made_first = mounted in ("./tokens.yaml", "./prometheus.token")
+            assert made_first or (DEPLOY / mounted).is_file(), mounted
+    (source,) = yaml.safe_load((DEPLOY / "grafana.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((DEPLOY / "dashboards.yaml").read_text())["providers"]
+    assert any(provider["options"]["path"] in each for each in services["grafana"]["volumes"])
     assert yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
 
 
