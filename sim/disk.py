@@ -11,7 +11,9 @@ Never     tears within a sector, or loses what was synced unless told to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import product
 from random import Random
 from typing import Any, assert_never
 
@@ -125,6 +127,15 @@ class _File:
         found.extend(bytes(length - len(found)))
         return found
 
+    def survivors(self) -> list[bytearray]:
+        """Every content a crash may leave, each once."""
+        odometer = Odometer()
+        found: dict[bytes, None] = {}
+        while True:
+            found[bytes(self._survivor(odometer.choose))] = None
+            if not odometer.advance():
+                return [bytearray(content) for content in found]
+
     def copy(self) -> _File:
         twin = _File()
         twin.data = bytearray(self.data)
@@ -212,20 +223,42 @@ class SimDisk:
             if file is not None:
                 yield path, bytes(file.data)
 
+    def image(self) -> bytes:
+        """A hash of every name and byte as reads see them: what has the same image is recovered alike."""
+        digest = blake2b(digest_size=16)
+        for path, file in sorted(self._names.items()):
+            digest.update(b"%s\0%d\0" % (path.encode(), -1 if file is None else len(file.data)))
+            digest.update(b"" if file is None else file.data)
+        return digest.digest()
+
     def crash(self, choose: Chooser | None = None) -> None:
         """Lose what a crash loses: the machine stops, and comes up with what the disk has."""
         choose = choose or self.random.randrange
-        for _, names in self._changes:
-            if choose(2):
-                self._keep(names)
-        self._changes.clear()
-        self._names = {path: node for path, node in self._durable_names.items() if self._has_parents(path)}
+        self._names = self._surviving_names([bool(choose(2)) for _ in self._changes])
         self._durable_names = dict(self._names)
+        self._changes.clear()
         for path in sorted(self._names):
             file = self._names[path]
             if file is not None:
                 file.crash(choose)
         self._locks.clear()
+
+    def outcomes(self) -> Iterator[SimDisk]:
+        """Every disk a crash here may leave. Two may be alike where two files are."""
+        contents: dict[int, list[bytearray]] = {}
+        seen: set[tuple[tuple[str, int], ...]] = set()
+        for kept in product((False, True), repeat=len(self._changes)):
+            names = self._surviving_names(kept)
+            shape = tuple(sorted((path, id(node)) for path, node in names.items()))
+            if shape in seen:
+                continue
+            seen.add(shape)
+            files = {id(node): node for _, node in sorted(names.items()) if node is not None}
+            for number, file in files.items():
+                if number not in contents:
+                    contents[number] = file.survivors()
+            for chosen in product(*(contents[number] for number in files)):
+                yield self._left_with(names, dict(zip(files, chosen, strict=True)))
 
     def kill(self) -> None:
         """The process dies, the machine goes on: nothing written is lost, locks are given up."""
@@ -269,6 +302,25 @@ class SimDisk:
             (dirs, {path: (there, of(node)) for path, (there, node) in names.items()}) for dirs, names in self._changes
         ]
         twin._locks = dict(self._locks)
+        twin.operations = self.operations
+        return twin
+
+    def _surviving_names(self, kept: Sequence[bool]) -> dict[str, _Node]:
+        """The names a crash leaves when of the pending changes those marked in `kept` reached the disk."""
+        names = dict(self._durable_names)
+        for (_, change), is_kept in zip(self._changes, kept, strict=True):
+            if is_kept:
+                _apply(names, change)
+        return {path: node for path, node in names.items() if _has_parents(path, names)}
+
+    def _left_with(self, names: dict[str, _Node], contents: dict[int, bytearray]) -> SimDisk:
+        twin = SimDisk(self.random, self.capacity_bytes)
+        files: dict[int, _Node] = {id(None): None}
+        for number, content in contents.items():
+            files[number] = file = _File()
+            file.data, file.durable = bytearray(content), bytearray(content)
+        twin._names = {path: files[id(node)] for path, node in names.items()}
+        twin._durable_names = dict(twin._names)
         twin.operations = self.operations
         return twin
 
@@ -346,11 +398,7 @@ class SimDisk:
 
     def _change(self, names: dict[str, tuple[bool, _Node]], dirs: set[str] | None = None) -> None:
         dirs = dirs or {parent(path) for path in names}
-        for path, (there, node) in names.items():
-            if there:
-                self._names[path] = node
-            else:
-                self._names.pop(path, None)
+        _apply(self._names, names)
         self._changes.append((frozenset(dirs), names))
 
     def _sync_dir(self, path: str) -> None:
@@ -361,32 +409,34 @@ class SimDisk:
             if waiting:
                 left.append((waiting, names))
             else:
-                self._keep(names)
+                _apply(self._durable_names, names)
         self._changes = left
 
     def _sync_all(self) -> None:
         for file in self._all_files():
             file.sync()
         for _, names in self._changes:
-            self._keep(names)
+            _apply(self._durable_names, names)
         self._changes = []
 
     def _all_files(self) -> list[_File]:
         return [file for _, file in sorted(self._names.items()) if file is not None]
 
-    def _keep(self, names: dict[str, tuple[bool, _Node]]) -> None:
-        for path, (there, node) in names.items():
-            if there:
-                self._durable_names[path] = node
-            else:
-                self._durable_names.pop(path, None)
 
-    def _has_parents(self, path: str) -> bool:
-        while path:
-            path = parent(path)
-            if path not in self._durable_names or self._durable_names[path] is not None:
-                return False
-        return True
+def _apply(names: dict[str, _Node], change: Mapping[str, tuple[bool, _Node]]) -> None:
+    for path, (there, node) in change.items():
+        if there:
+            names[path] = node
+        else:
+            names.pop(path, None)
+
+
+def _has_parents(path: str, names: Mapping[str, _Node]) -> bool:
+    while path:
+        path = parent(path)
+        if path not in names or names[path] is not None:
+            return False
+    return True
 
 
 def fail(kind: Kind, when: Callable[[Op], bool], times: int = 1) -> Callable[[Op], DiskError | None]:
