@@ -15,8 +15,8 @@ from dovetail.core import recording
 from dovetail.core.awaken import awaken
 from dovetail.core.ids import Now
 from dovetail.core.step import step
+from dovetail.core.trace import Row
 from dovetail.runtime.storage import checkpoint
-from dovetail.sim.trace import Row
 
 
 class Replayed(Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
-from dovetail.sim.trace import Row
+from dovetail.core.trace import Row
 
 TEMPLATE = "replay_page.html"
 

@@ -14,9 +14,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from dovetail.core.ids import Bug
+from dovetail.core.trace import Row
 from dovetail.sim import plan
 from dovetail.sim.checkers import Violated
-from dovetail.sim.trace import Row, Trace
+from dovetail.sim.trace import Trace
 from dovetail.sim.world import Stuck, World
 
 CHECK_EVERY = 32

@@ -12,35 +12,10 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+
+from dovetail.core.trace import Row
 
 PIECE_ROWS = 20_000
-
-
-class Row(Struct, frozen=True, array_like=True, gc=False):
-    """One event. Times are simulated microseconds; -1 and "" mean that the column says nothing about this kind."""
-
-    seq: int
-    time_us: int
-    actor: str
-    kind: str
-    topic: str = ""
-    partition: int = -1
-    first: int = -1
-    last: int = -1
-    group: str = ""
-    member: str = ""
-    generation: int = -1
-    attempt: int = -1
-    latency_us: int = -1
-    fault: str = ""
-    detail: str = ""
-    connection: int = -1
-    lease: int = -1
-    deadline_us: int = -1
-    asked: int = -1
-    mode: str = ""
-    values: tuple[int, ...] = ()
 
 
 class Trace:

@@ -287,9 +287,10 @@ def _check_places(*paths: str) -> None:
 
 
 def _run_with_files(setup: Plan, page: str, trace: str) -> Result:
+    from dovetail.core.trace import Row
     from dovetail.sim.replay_page import write_page
     from dovetail.sim.run import run
-    from dovetail.sim.trace import ParquetTrace, Row
+    from dovetail.sim.trace import ParquetTrace
 
     rows: list[Row] = []
     if trace:
@@ -326,8 +327,8 @@ def _replay_recording(directory: str, page: str, json: bool) -> None:
 
 
 def _step_through(setup: Plan) -> None:
+    from dovetail.core.trace import Row
     from dovetail.sim.run import run
-    from dovetail.sim.trace import Row
 
     def show(row: Row) -> None:
         place = f" {row.topic}:{row.partition}:{row.first}-{row.last}" if row.topic else ""

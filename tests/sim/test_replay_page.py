@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.core.trace import Row
 from dovetail.sim.replay_page import write_page
 from dovetail.sim.run import run
 from dovetail.sim.scenarios import plan_of
-from dovetail.sim.trace import Row
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.core.trace import Row
 from dovetail.sim import plan
 from dovetail.sim.replay_page import page
 from dovetail.sim.run import Verdict, run
 from dovetail.sim.scenarios import SCENARIOS, BadScenario, load, plan_of
-from dovetail.sim.trace import ParquetTrace, Row
+from dovetail.sim.trace import ParquetTrace
 
 YAML = """
 name: two-workers

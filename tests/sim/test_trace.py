@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from dovetail.core.trace import Row
 from dovetail.sim.run import run
 from dovetail.sim.swarm import swarm
-from dovetail.sim.trace import Row, schema, to_arrow
+from dovetail.sim.trace import schema, to_arrow
 
 
 @pytest.fixture(scope="module")
