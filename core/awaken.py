@@ -36,7 +36,7 @@ def awaken(durable: Durable, settings: Settings) -> State:
     line = Line(first=durable.lsn + 1)
     alarms = Wheel()
     for _, topic in ordered(durable.topics):
-        if is_hidden(topic.name):
+        if delay.is_delay(topic.name):
             for at_ms, alarm in delay.alarms_of(topic):
                 alarms = put(alarms, at_ms, alarm)
     jobs = Wheel()

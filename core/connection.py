@@ -504,6 +504,11 @@ class Connection:
         text = f"subscription {skipped.subscription} is too far behind: {place} to {skipped.last} were skipped"
         self.out.append(frames.encode(FrameType.ERROR, wire.Error(ErrorCode.OVERTAKEN, _fit(text)).encode()))
 
+    def notice(self, text: str) -> None:
+        """Say that the broker does less than usual, or all of it again; to whoever said HELLO."""
+        if self._native and not self._is_over():
+            self.out.append(frames.encode(FrameType.ERROR, wire.Error(ErrorCode.LEVEL, _fit(text)).encode()))
+
     def revoke(self, asked: Revoke) -> None:
         """The member is to give up partitions."""
         message = wire.Revoke(asked.group, asked.generation, _partitions(asked.partitions))

@@ -79,6 +79,11 @@ def _hour(turn: Turn, hour: int) -> Topic:
     return topic
 
 
+def is_delay(name: str) -> bool:
+    """Whether delayed messages wait in a topic."""
+    return name.startswith(PREFIX)
+
+
 def alarms_of(topic: Topic) -> tuple[tuple[int, Timer], ...]:
     """When a delay log is read, because its hour is near, and when it is dropped, because the hour is over."""
     hour = int(topic.name.removeprefix(PREFIX))

@@ -1,7 +1,8 @@
 """Flow control: publishers of a topic whose consumers lag are slowed, then refused; clients have quotas.
 
-Promises  only publishers of the topic that lags feel it, the least important first; a level ends later than it began,
-          so that it does not flap; a refusal says when to try again (I-FLOW). Settles are never held back.
+Promises  only publishers of the topic that lags feel it (all of them while the broker is throttled), the least
+          important first; a level ends later than it began, so that it does not flap; a refusal says when to try again
+          (I-FLOW). Settles are never held back.
 Never     stops reading from anybody, and never loses what was accepted.
 """
 
@@ -21,6 +22,8 @@ CHECK_MS = 100
 """A topic's lag is looked at this often at most."""
 SLOW_MS_MAX = 2_000
 """The longest that a confirm is held back."""
+THROTTLED_MS = 100
+"""How long each confirm is held back while the whole broker is throttled: who waits for confirms publishes slower."""
 MARK_MS = 1_000
 MARKS_MAX = 128
 
@@ -39,19 +42,26 @@ def admit(turn: Turn, topic: Topic, batch: Publish) -> int:
     if turn.read_only:
         raise Refusal(Status.READ_ONLY, f"the broker takes no messages: {turn.read_only}", 1_000)
     _charge(turn, batch)
+    priority = batch.priority or Priority.NORMAL
+    held_ms = 0
+    if turn.throttled:
+        if priority > Priority.NORMAL:
+            raise Refusal(
+                Status.BUSY, f"the broker is throttled, less important messages wait: {turn.throttled}", 1_000
+            )
+        held_ms = THROTTLED_MS
     config = topic.config
     if not (config.lag_warning or config.lag_critical or config.lag_critical_ms):
-        return 0
+        return held_ms
     flow = _checked(turn, topic)
     if flow.level < Level.CRITICAL:
-        return 0
-    priority = batch.priority or Priority.NORMAL
+        return held_ms
     if flow.load >= kernels.refused_at(priority):
         reason = f"consumers of topic {topic.name!r} are {flow.lag} messages behind: try again later"
         raise Refusal(Status.BUSY, reason, kernels.retry_after_ms(flow.lag, flow.drain))
     left, wait_ms = kernels.spend(flow.tokens, batch.count, flow.drain, SLOW_MS_MAX)
     turn.flows[topic.id] = Flow(flow.level, flow.checked_ms, flow.lag, flow.load, flow.settled, flow.drain, left)
-    return wait_ms
+    return max(wait_ms, held_ms)
 
 
 def _checked(turn: Turn, topic: Topic) -> Flow:

@@ -75,6 +75,7 @@ class ErrorCode(IntEnum):
     SESSION_ENDED = 14
     INTERNAL = 15
     OVERTAKEN = 16
+    LEVEL = 17
 
 
 class Frame(Struct, frozen=True, gc=False):

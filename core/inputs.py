@@ -279,6 +279,12 @@ class SetReadOnly(Input, frozen=True):
     reason: str
 
 
+class SetThrottle(Input, frozen=True):
+    """Publishing is slowed for everybody, for this reason; an empty one ends that."""
+
+    reason: str
+
+
 class TrimLog(Input, frozen=True):
     """Storage proposes that everything below `start` may go; the core decides how far (I-RETAIN)."""
 
@@ -369,6 +375,7 @@ AnyInput = (
     | RemoveDead
     | ChangeSettings
     | SetReadOnly
+    | SetThrottle
     | TrimLog
     | Tidy
     | Stored

@@ -407,6 +407,13 @@ class Node:
                 peer.line.goodbye(reason)
                 self._touched[session] = None
 
+    def notice(self, text: str) -> None:
+        """Tell all clients that the broker does less than usual, or all of it again."""
+        for session, peer in self._peers.items():
+            if isinstance(peer.line, Connection):
+                peer.line.notice(text)
+                self._touched[session] = None
+
     def add_chore(self, task: object, then: Callable[[object], None]) -> None:
         """Have the log lane do something of storage's own between its other jobs."""
         self._reads.append((Chore(task), then))

@@ -407,6 +407,8 @@ class Live(Struct, frozen=True, gc=False):
     """Log id to `(offset, arrival)` now and then, oldest first."""
     read_only: str = ""
     """Why nothing may be published; empty while it may."""
+    throttled: str = ""
+    """Why publishing is slowed for everybody; empty while it is not."""
     timers: Wheel = Wheel()
     alarms: Wheel = Wheel()
     """Timers by the wall clock."""

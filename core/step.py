@@ -62,6 +62,7 @@ from dovetail.core.inputs import (
     SessionOpened,
     SetCredit,
     SetReadOnly,
+    SetThrottle,
     Settle,
     Start,
     StartReplay,
@@ -167,6 +168,8 @@ def decide(turn: Turn, request: AnyInput) -> None:
             settling.found(turn, request)
         case SetReadOnly():
             turn.read_only = request.reason
+        case SetThrottle():
+            turn.throttled = request.reason
         case TrimLog():
             topics.trim(turn, request)
         case Tidy():

@@ -17,11 +17,16 @@ from dovetail.core.records import LogTrimmed, ReplayState, TopicConfig, TopicCon
 from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
+HEALTH_CONFIG = TopicConfig(retention_ms=3_600_000, lag_warning=0)
+"""What deep looks leave behind is kept for an hour."""
+
 
 def find(turn: Turn, text: str) -> Topic | None:
     """The topic called `text`, if there is one; raises `Refusal` for what can't be a topic's name."""
     found = turn.durable.topics_by_name.get(text)
-    if found is None:
+    if found is None or (names.is_hidden(text) and text != names.HEALTH):
+        if text == names.HEALTH:
+            return None
         try:
             found = turn.durable.topics_by_name.get(names.topic_name(text))
         except BadName as error:
@@ -42,6 +47,8 @@ def find_or_create(turn: Turn, text: str) -> Topic:
     found = find(turn, text)
     if found is not None:
         return found
+    if text == names.HEALTH:
+        return create(turn, text, 1, 0, HEALTH_CONFIG, automatic=False, limited=False)
     name = names.topic_name(text)
     if not turn.settings.auto_create:
         raise Refusal(Status.NOT_FOUND, f"topic {name!r} does not exist and topics are not created on first use here")

@@ -78,6 +78,7 @@ class Turn:
         "tails",
         "teams",
         "tenures",
+        "throttled",
         "timers",
         "topic_trie",
         "unsynced",
@@ -111,6 +112,7 @@ class Turn:
         self.held = live.held.mutate()
         self.marks = live.marks.mutate()
         self.read_only = live.read_only
+        self.throttled = live.throttled
         self.held_replies: list[tuple[int, Reply]] = []
         self.near = live.near.mutate()
         self.replaying = live.replaying.mutate()
@@ -298,6 +300,7 @@ class Turn:
             held=self.held.finish(),
             marks=self.marks.finish(),
             read_only=self.read_only,
+            throttled=self.throttled,
             unsynced=self.unsynced,
             unwritten=self.unwritten,
             stored_lsn=self.stored_lsn,

@@ -233,7 +233,7 @@ class Link(asyncio.Protocol):
                     receiver.deliver(self, event)
             case Error(code=ErrorCode.NOT_STORED):
                 log.error("a batch sent with acks='none' was not stored: %s", event.text)
-            case Error(code=ErrorCode.OVERTAKEN):
+            case Error(code=ErrorCode.OVERTAKEN | ErrorCode.LEVEL):
                 log.warning("%s", event.text)
             case Error():
                 # The connection ends with it, or a frame of ours was skipped; either way it says why.

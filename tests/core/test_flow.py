@@ -3,7 +3,8 @@
 from dovetail.core import inputs
 from dovetail.core.codes import Priority, SettleAction, Status
 from dovetail.core.effects import Appended, Refused, Reply
-from dovetail.core.flow import SLOW_MS_MAX, Level
+from dovetail.core.flow import SLOW_MS_MAX, THROTTLED_MS, Level
+from dovetail.core.names import HEALTH
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
 from tests.core.running import Consumer, Running, refusal
@@ -96,3 +97,37 @@ def test_a_read_only_broker_takes_no_messages_but_lets_them_be_settled() -> None
     assert reader.settle(SettleAction.ACK) == 1
     broker.ask(lambda me, number: inputs.SetReadOnly(""))
     assert isinstance(broker.publish("a", "y"), Appended)
+
+
+def test_a_throttled_broker_holds_confirms_back_and_refuses_the_less_important() -> None:
+    broker = Running()
+    broker.ask(lambda me, number: inputs.SetThrottle("memory is 85% full"))
+    answer = refusal(broker.publish("a", "x", priority=Priority.LOW))
+    assert answer.status == Status.BUSY
+    assert "85% full" in answer.reason
+    broker.effects.clear()
+    assert broker.publish("a", "x") is None
+    broker.advance(THROTTLED_MS - 1)
+    assert not _confirmed(broker)
+    broker.advance(1)
+    assert _confirmed(broker) == [0]
+    broker.ask(lambda me, number: inputs.SetThrottle(""))
+    assert isinstance(broker.publish("a", "y", priority=Priority.LOW), Appended)
+
+
+def _confirmed(broker: Running) -> list[int]:
+    return [e.answer.offset for e in broker.effects if isinstance(e, Reply) and isinstance(e.answer, Appended)]
+
+
+def test_the_topic_of_deep_looks_is_seen_by_nobody_and_other_hidden_topics_take_no_messages() -> None:
+    broker = Running()
+    reader = broker.consumer()
+    reader.subscribe("#", "g")
+    assert isinstance(broker.publish(HEALTH, "ping"), Appended)
+    assert reader.texts == []
+    broker.publish("a", "later", delay_ms=3_600_000)
+    (hidden,) = [name for name in broker.node.state.durable.topics_by_name if name.startswith("~delay")]
+    assert refusal(broker.publish(hidden, "x")).status == Status.INVALID
+    assert refusal(broker.publish("~other", "x")).status == Status.INVALID
+    broker.crash()
+    assert isinstance(broker.publish(HEALTH, "ping"), Appended)
