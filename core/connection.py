@@ -39,6 +39,7 @@ from dovetail.core.effects import (
 from dovetail.core.frames import ErrorCode, Frame, FrameDecoder, FrameError, FrameType
 from dovetail.core.inputs import AnyInput
 from dovetail.core.journal_format import Entry
+from dovetail.core.lifecycle import ConnectionState
 from dovetail.core.wire import WireError
 
 PARTITIONS_NAMED_MAX: Final = 0xFFFF
@@ -129,6 +130,15 @@ class Connection:
     def is_session(self) -> bool:
         """Whether the core knows of it: it does from the first frame on."""
         return self._known
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where it is in its life."""
+        if self.closing:
+            return ConnectionState.CLOSED
+        if self._leaving:
+            return ConnectionState.LEAVING
+        return ConnectionState.OPEN if self._known else ConnectionState.NEW
 
     def _is_over(self) -> bool:
         return self.closing or self._leaving

@@ -12,31 +12,14 @@ from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Done, LeaseEnded, Refused, Settlement, Sought
 from dovetail.core.ids import ordered
 from dovetail.core.inputs import Commit, Found, Seek, SessionClosed, Settle, SettleItem
+from dovetail.core.lifecycle import MESSAGE, MessageState
 from dovetail.core.records import TopicConfig
-from tests.core.broker import DYING, LEASED, PENDING, RETRYING, SETTLED, Broker
+from tests.core.broker import LEASED, RETRYING, SETTLED, Broker
 
 SPEC = Path(__file__).parents[2] / "spec" / "core.md"
 TTL_MS = 20_000
 
-EVENTS = "ack nack last_nack reject extend deadline leaver credit commit seek_back expiry copy crash".split()
-STATES = (PENDING, LEASED, RETRYING, DYING, SETTLED)
-
-TABLE: dict[str, tuple[str, str, str, str, str]] = {
-    "ack": (PENDING, SETTLED, RETRYING, DYING, SETTLED),
-    "nack": (PENDING, RETRYING, RETRYING, DYING, SETTLED),
-    "last_nack": (PENDING, DYING, RETRYING, DYING, SETTLED),
-    "reject": (PENDING, DYING, RETRYING, DYING, SETTLED),
-    "extend": (PENDING, LEASED, RETRYING, DYING, SETTLED),
-    "deadline": (PENDING, RETRYING, RETRYING, DYING, SETTLED),
-    "leaver": (PENDING, RETRYING, RETRYING, DYING, SETTLED),
-    "credit": (LEASED, LEASED, LEASED, DYING, SETTLED),
-    "commit": (SETTLED, SETTLED, SETTLED, SETTLED, SETTLED),
-    "seek_back": (PENDING, PENDING, PENDING, PENDING, PENDING),
-    "expiry": (SETTLED, LEASED, SETTLED, DYING, SETTLED),
-    "copy": (PENDING, LEASED, RETRYING, SETTLED, SETTLED),
-    "crash": (PENDING, PENDING, PENDING, PENDING, SETTLED),
-}
-"""Event to the next state, for each state in order; what an event can't change in a state stays as it is."""
+EVENTS, STATES = tuple(MESSAGE), tuple(MessageState)
 
 
 class Case:
@@ -140,13 +123,13 @@ def test_a_message_goes_where_the_table_says(event: str, state: str) -> None:
     case = Case(state, attempts=2 if (event, state) == ("last_nack", LEASED) else 4)
     happen: Callable[[], None] = getattr(case, event)
     happen()
-    assert case.state == TABLE[event][STATES.index(state)]
+    assert case.state == MESSAGE[event][STATES.index(state)]
 
 
 def test_the_table_is_the_one_that_people_read() -> None:
     rows = re.findall(r"^\| `(\w+)` \|[^|]*((?:\| ?\w* ?)+)\|$", SPEC.read_text(), re.MULTILINE)
     read = {event: tuple(cell.strip() for cell in cells.strip("| ").split("|")) for event, cells in rows}
-    assert read == TABLE
+    assert read == MESSAGE
 
 
 def held(broker: Broker) -> int:
