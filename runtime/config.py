@@ -20,6 +20,8 @@ from dovetail.core.node import NodeOptions
 from dovetail.core.records import SyncPolicy
 from dovetail.core.state import Settings
 from dovetail.runtime.client.durations import milliseconds
+from dovetail.runtime.levels import PressureLimits
+from dovetail.runtime.logs import LEVELS
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.space import SpaceLimits
 
@@ -41,9 +43,11 @@ class Config(Struct, frozen=True):
     store: StoreOptions = StoreOptions()
     node: NodeOptions = NodeOptions()
     space: SpaceLimits = SpaceLimits()
+    pressure: PressureLimits = PressureLimits()
     heartbeat_ms: int = 3_000
     frame_bytes_max: int = 10 << 20
     connections_max: int = 10_000
+    http_connections_max: int = 1_000
     checkpoint_ms: int = 300_000
     drain_ms: int = 5_000
     go_on_without_damage: bool = False
@@ -51,6 +55,8 @@ class Config(Struct, frozen=True):
     tls_cert: str = ""
     tls_key: str = ""
     log_format: str = "auto"
+    log_level: str = "info"
+    trace_wire: bool = False
     record: str = ""
     """Where a recording of the core's inputs is kept; empty: none is."""
 
@@ -121,11 +127,27 @@ SETTINGS = (
     Setting("listen", "listen", Kind.ADDRESS, "Where clients connect. Beyond loopback, tokens are required."),
     Setting("http", "http", Kind.ADDRESS, "Where HTTP and the console are served; empty for none."),
     Setting("log_format", "log_format", Kind.CHOICE, "auto is text on a terminal, else JSON.", choices=_FORMATS),
+    Setting(
+        "log_level",
+        "log_level",
+        Kind.CHOICE,
+        "What is logged from; debug follows each message from its arrival to its settle.",
+        choices=LEVELS,
+    ),
+    Setting("trace_wire", "trace_wire", Kind.YES_NO, "Log every frame on the wire, without payloads."),
     Setting("record", "record", Kind.TEXT, "Where a recording for `dovetail sim replay` is kept; empty for none."),
     Setting("tokens", "tokens", Kind.TEXT, "The file of tokens (`dovetail token add` writes it); empty for none."),
     Setting("tls.cert", "tls_cert", Kind.TEXT, "Certificate chain, PEM; with it both ports speak TLS."),
     Setting("tls.key", "tls_key", Kind.TEXT, "The certificate's private key, PEM."),
     Setting("connections_max", "connections_max", Kind.WHOLE, "Connections at once: each costs memory.", 1, 1_000_000),
+    Setting(
+        "http_connections_max",
+        "http_connections_max",
+        Kind.WHOLE,
+        "HTTP connections at once: each takes a file descriptor.",
+        1,
+        100_000,
+    ),
     Setting("heartbeat", "heartbeat_ms", Kind.DURATION, "How often clients are told to give a sign of life.", 100),
     Setting("frame_max", "frame_bytes_max", Kind.SIZE, "The largest frame: bounds memory per connection.", 1 << 16),
     Setting("checkpoint", "checkpoint_ms", Kind.DURATION, "A checkpoint this often: shortens recovery.", 1_000),
@@ -250,6 +272,16 @@ SETTINGS = (
     Setting("disk.read_only_percent", "space.read_only_percent", Kind.WHOLE, "No publishes from here on.", 1, 100),
     Setting("disk.slack_percent", "space.slack_percent", Kind.WHOLE, "How much use must fall again.", 0, 50),
     Setting("disk.kept_back", "space.kept_back_bytes", Kind.SIZE, "Free space kept for settles and checkpoints."),
+    Setting(
+        "memory.max",
+        "pressure.memory_bytes",
+        Kind.SIZE,
+        "What the process may have; 0: what its container or the machine has.",
+    ),
+    Setting("memory.throttle_percent", "pressure.throttle_percent", Kind.WHOLE, "Publishing is slowed.", 1, 100),
+    Setting("memory.emergency_percent", "pressure.emergency_percent", Kind.WHOLE, "Level emergency begins.", 1, 100),
+    Setting("memory.slack_percent", "pressure.slack_percent", Kind.WHOLE, "How much use must fall again.", 0, 50),
+    Setting("loop_late", "pressure.late_ms", Kind.DURATION, "A loop this late slows publishing until it keeps up.", 10),
     Setting("memory.tail", "node.tail_bytes_max", Kind.SIZE, "Newest messages kept in memory.", 1 << 16),
     Setting("memory.read", "node.read_bytes_max", Kind.SIZE, "Older messages kept after a read.", 1 << 16),
     Setting("memory.send_window", "node.send_window_bytes", Kind.SIZE, "Unsent bytes of one connection.", 1 << 12),
@@ -272,7 +304,12 @@ SETTINGS = (
 BY_KEY = {setting.key: setting for setting in SETTINGS}
 _TERMS = {"session_timeout", "message_max"}
 """What clients were told when they connected stays as it was."""
-CHANGEABLE = tuple(each.key for each in SETTINGS if each.field.startswith("settings.") and each.key not in _TERMS)
+_AT_ONCE = {"log_level", "trace_wire"}
+CHANGEABLE = tuple(
+    each.key
+    for each in SETTINGS
+    if (each.field.startswith("settings.") and each.key not in _TERMS) or each.key in _AT_ONCE
+)
 """What can be changed while the broker runs; defaults of topics count for topics made from then on."""
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -420,6 +457,14 @@ def _check_together(config: Config, origins: Origins) -> None:
     """What can only be judged about several settings at once."""
     if bool(config.tls_cert) != bool(config.tls_key):
         raise BadConfig("tls.cert and tls.key belong together: set both or neither")
+    for family, rising in (
+        ("disk", [config.space.warn_percent, config.space.compact_percent, config.space.read_only_percent]),
+        ("memory", [config.pressure.throttle_percent, config.pressure.emergency_percent]),
+    ):
+        if rising != sorted(rising):
+            names = [key for key in BY_KEY if key.startswith(f"{family}.") and key.endswith("_percent")]
+            order = " <= ".join(key for key in names if not key.endswith("slack_percent"))
+            raise BadConfig(f"the limits of {family} do not rise: make {order}")
     topic = config.settings.topic_defaults
     if topic.lease_max_ms < topic.lease_ms:
         raise BadConfig("topic.lease_max is shorter than topic.lease: make it as long at least")

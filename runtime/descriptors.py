@@ -20,18 +20,24 @@ BACKLOG = 4096
 """Connections that the system holds until they are accepted."""
 
 
-def connections_allowed(wanted: int) -> int:
-    """How many of the `wanted` connections this process may have open; raises its limit as far as it may."""
-    needed = wanted + OPEN_FILES_MAX + OTHERS
+def connections_allowed(wanted: int, http: int = 0) -> int:
+    """How many of the `wanted` connections this process may have open beside `http` others; raises its limit as far
+    as it may."""
+    wish = needed(wanted, http)
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and limit < needed:
-        raised = needed if most == resource.RLIM_INFINITY else min(needed, most)
+    if limit != resource.RLIM_INFINITY and limit < wish:
+        raised = wish if most == resource.RLIM_INFINITY else min(wish, most)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if limit == resource.RLIM_INFINITY else fitting(wanted, limit)
+    return wanted if limit == resource.RLIM_INFINITY else fitting(wanted, limit, http)
 
 
-def fitting(wanted: int, limit: int) -> int:
+def fitting(wanted: int, limit: int, http: int = 0) -> int:
     """How many connections a limit leaves room for; one at least, to be told of the rest."""
-    return max(1, min(wanted, limit - OPEN_FILES_MAX - OTHERS))
+    return max(1, min(wanted, limit - OPEN_FILES_MAX - OTHERS - http))
+
+
+def needed(wanted: int, http: int) -> int:
+    """The limit that leaves room for all of them."""
+    return wanted + http + OPEN_FILES_MAX + OTHERS

@@ -134,12 +134,19 @@ class Security:
                     "FILE NAME --role admin` and start with `--tokens FILE`, or listen on 127.0.0.1"
                 )
 
-    def reload(self) -> None:
-        """Read tokens and certificates again; raises `Insecure` and keeps what was there."""
+    def reload(self) -> list[str]:
+        """Read tokens and certificates again, and say which files; raises `Insecure` and keeps what was there.
+
+        Connections that are there keep their certificate; new ones get the new one.
+        """
+        if self.tls is not None:
+            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._config)
         if self.keyring is not None:
             self.keyring.reload()
         if self.tls is not None:
             _load(self.tls, self._config)
+        files = (self._config.tokens, self._config.tls_cert, self._config.tls_key)
+        return [each for each in files if each]
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

@@ -9,6 +9,7 @@ Never     blocks the loop on the disk: the journal lane and the log lane are a t
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import socket
@@ -17,7 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
+from dovetail.core import inputs
 from dovetail.core.awaken import awaken
 from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
@@ -29,10 +32,13 @@ from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
 from dovetail.runtime.config import Config, Origins, address
-from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, connections_allowed
+from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, connections_allowed, needed
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
+from dovetail.runtime.levels import LOOK_MS, Level, Levels, Pressure
+from dovetail.runtime.logs import SLOW_S, MessageLog, set_level
 from dovetail.runtime.metrics import Metrics
+from dovetail.runtime.process import memory_bytes, resident_bytes
 from dovetail.runtime.recorder import Recorder
 from dovetail.runtime.security import Insecure, Keyring, Security
 from dovetail.runtime.storage.codecs import CODECS
@@ -42,6 +48,7 @@ from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import Opened, Store, open_store
+from dovetail.runtime.wire_trace import WireTrace
 
 log = structlog.get_logger("broker")
 
@@ -80,6 +87,7 @@ class Server:
         self.security = security
         self.opened = opened
         self.metrics = Metrics()
+        self._messages = MessageLog(lambda: self.node.state)
         self._recorder = _recorder(config, opened)
         self.node = _new_node(config, opened, self._observe, security.keyring)
         self.port = 0
@@ -91,11 +99,20 @@ class Server:
         self._journal_lane = Lane("journal", disk, self._loop)
         self._log_lane = Lane("logs", disk, self._loop)
         self._checkpointer = Checkpointer(store, self.node, config.checkpoint_ms, clock())
-        self._housekeeper = Housekeeper(store, self.node, config.space, clock())
+        self.levels = Levels(self._level_changed)
+        self._housekeeper = Housekeeper(store, self.node, config.space, clock(), self._disk_full)
+        limits = config.pressure
+        self.memory_bytes = limits.memory_bytes or memory_bytes()
+        self._pressure = Pressure(self.levels, replace(limits, memory_bytes=self.memory_bytes))
+        self._look_due = self._loop.time()
+        self._look_timer: asyncio.TimerHandle | None = None
+        self.late_ms = 0.0
+        """How late the loop came to its last look at itself."""
+        self.wire_trace: WireTrace | None = None
         self._listener: asyncio.Server | None = None
         self._http: Any = None
         self._protocols: dict[int, _Protocol] = {}
-        self.connections_max = connections_allowed(config.connections_max)
+        self.connections_max = connections_allowed(config.connections_max, config.http_connections_max)
         self.turned_away = 0
         """Connections over the limit that are being told so."""
         self._ticking = False
@@ -104,6 +121,8 @@ class Server:
         self._over = False
         self._idle = asyncio.Event()
         self.origins: Origins = {}
+        self.reread: Callable[[], tuple[Config, Origins]] | None = None
+        """Reads the configuration again from where it came from."""
         self.stop_asked = asyncio.Event()
         """Set when an operator asked over HTTP for a stop; whoever runs the server calls `stop`."""
 
@@ -136,7 +155,11 @@ class Server:
             disk.close()
             raise StartFailed(f"can't record: {error}; choose another directory with --record", Exit.DISK) from error
         if server.connections_max < config.connections_max:
-            log.warning("few file descriptors: raise `ulimit -n`", connections_max=server.connections_max)
+            wish = needed(config.connections_max, config.http_connections_max)
+            text = (
+                f"few file descriptors: raise `ulimit -n` (LimitNOFILE= in systemd) to {wish}, or lower connections_max"
+            )
+            log.warning(text, connections_max=server.connections_max)
         await server._until_quiet()
         try:
             await server._listen()
@@ -146,6 +169,8 @@ class Server:
         return server
 
     async def _listen(self) -> None:
+        self.set_wire_trace(self.config.trace_wire)
+        self._look()
         host, port = address(self.config.listen)
         self._listener = await self._bind(host, port)
         self.port = self._listener.sockets[0].getsockname()[1]
@@ -160,7 +185,7 @@ class Server:
                 lambda: _Protocol(self), host, port, backlog=ACCEPTS_AT_ONCE, ssl=self.security.tls
             )
         except OSError as error:
-            raise OSError(listen_trouble(host, port, error)) from error
+            raise OSError(listen_trouble(host, port, error, "--listen")) from error
         # The loop takes its backlog for both: how many wait, and how many it accepts in one round.
         for each in listener.sockets:
             with socket.socket(fileno=os.dup(each.fileno())) as twin:
@@ -216,8 +241,9 @@ class Server:
         self._over = True
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look_timer):
+            if timer is not None:
+                timer.cancel()
         self._journal_lane.close()
         self._log_lane.close()
         self._disk.close()
@@ -232,6 +258,7 @@ class Server:
         effects: tuple[AnyEffect, ...],
     ) -> None:
         self.metrics.observe(now, arrived, records, effects)
+        self._messages.observe(now, arrived, records, effects)
         if self._recorder is not None:
             self._recorder.observe(now, arrived, records, effects)
 
@@ -242,6 +269,41 @@ class Server:
             self._loop.call_soon(self._tick)
 
     wake = _wake
+
+    def _look(self) -> None:
+        """See how memory and the loop are; the timer's lateness is the loop's."""
+        now = self._loop.time()
+        self.late_ms = max(0.0, (now - self._look_due) * 1000)
+        self._pressure.look(resident_bytes(), self.late_ms)
+        self._look_due = now + LOOK_MS / 1000
+        self._look_timer = self._loop.call_at(self._look_due, self._look)
+
+    def _disk_full(self, reason: str) -> None:
+        self.levels.ask("disk", Level.READ_ONLY if reason else Level.NORMAL, reason)
+
+    def _level_changed(self, level: Level, reason: str) -> None:
+        """Tell the core what it may take, and the clients."""
+        self.node.submit(inputs.SetReadOnly(reason if level >= Level.READ_ONLY else ""))
+        self.node.submit(inputs.SetThrottle(reason if level is Level.THROTTLED else ""))
+        text = f"the broker's level is {level.word}" + (f": {reason}" if reason else ": it does everything again")
+        self.node.notice(text)
+        log.warning("level", to=level.word, reason=reason)
+        self._wake()
+
+    def change(self, config: Config, origins: Origins) -> None:
+        """Take on settings that need no restart."""
+        self.config, self.origins = config, origins
+        operator = self.node.open_local("operator")
+        self.node.submit(inputs.ChangeSettings(operator.session, 1, config.settings))
+        self.node.disconnect(operator.session)
+        set_level(config.log_level)
+        if config.trace_wire != (self.wire_trace is not None):
+            self.set_wire_trace(config.trace_wire)
+        self._wake()
+
+    def set_wire_trace(self, on: bool) -> None:
+        """Log the frames on the wire from now on, or no more."""
+        self.wire_trace = WireTrace(self.config.frame_bytes_max) if on else None
 
     def ask_compaction(self) -> None:
         """Have retention and compaction done as soon as possible."""
@@ -273,6 +335,10 @@ class Server:
         except Exception as error:
             self._bug(error)
             return
+        took_ms = time.monotonic_ns() // 1_000_000 - now.mono_ms
+        if took_ms > SLOW_S * 1000:
+            lsn = f"lsn:{self.node.state.durable.lsn}"
+            log.warning("slow", operation="step", seconds=took_ms / 1000, correlation_id=lsn)
         self._flush()
         self._start_commit(now)
         self._start_job()
@@ -286,6 +352,8 @@ class Server:
 
     def _flush(self) -> None:
         for session, buffers, closing in self.node.outgoing():
+            if self.wire_trace is not None:
+                self.wire_trace.sent(session, buffers)
             protocol = self._protocols.get(session)
             if protocol is not None:
                 transport = protocol.transport
@@ -320,7 +388,12 @@ class Server:
             if error is not None:
                 self._disk_failed(error)
                 return
-            self.metrics.disk(lane is self._journal_lane, self._loop.time() - started)
+            seconds = self._loop.time() - started
+            self.metrics.disk(lane is self._journal_lane, seconds)
+            if seconds > SLOW_S:
+                what, lsn = ("commit", self.node.state.durable.lsn) if lane is self._journal_lane else ("log job", 0)
+                more = {"correlation_id": f"lsn:{lsn}"} if lsn else {}
+                log.warning("slow", operation=what, seconds=round(seconds, 3), **more)
             try:
                 then(result)
             except Exception as trouble:
@@ -370,15 +443,25 @@ class Server:
 
     def accept(self, protocol: _Protocol, peer: str) -> int:
         """A new connection's session number; 0 when there are too many already."""
-        if len(self._protocols) >= self.connections_max:
+        if self.why_full():
             return 0
         session = self.node.connect(peer)
         self._protocols[session] = protocol
         protocol.set_reading(not self._paused)
         return session
 
+    def why_full(self) -> str:
+        """Why no connection is taken; empty while some are."""
+        if self.levels.level is Level.EMERGENCY:
+            return f"the broker takes no new connections: {self.levels.reason}"
+        if len(self._protocols) >= self.connections_max:
+            return f"{self.connections_max} connections are open already, the most this broker takes: try again later"
+        return ""
+
     def received(self, session: int, data: bytes) -> None:
         """Bytes of a connection."""
+        if self.wire_trace is not None:
+            self.wire_trace.received(session, data)
         try:
             self.node.receive(session, data)
         except Exception as error:
@@ -393,6 +476,8 @@ class Server:
 
     def lost(self, session: int) -> None:
         """A connection is gone."""
+        if self.wire_trace is not None:
+            self.wire_trace.lost(session)
         self._protocols.pop(session, None)
         self.node.disconnect(session)
         self._wake()
@@ -431,9 +516,7 @@ class _Protocol(asyncio.Protocol):
         if self._server.turned_away > TURNED_AWAY_MAX:
             self.transport.abort()
             return
-        most = self._server.connections_max
-        text = f"{most} connections are open already, the most this broker takes: try again later"
-        self.transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, text).encode()))
+        self.transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, self._server.why_full()).encode()))
         self.close()
 
     def data_received(self, data: bytes) -> None:
@@ -487,9 +570,25 @@ def keep_alive(connection: socket.socket | None) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def listen_trouble(host: str, port: int, error: OSError) -> str:
+def listen_trouble(host: str, port: int, error: OSError, option: str) -> str:
     """Why an address can't be listened on, and what to do."""
-    return f"can't listen on {host}:{port}: {error.strerror or error}; choose another address with --listen or --http"
+    match error.errno:
+        case errno.EADDRINUSE:
+            why = f"the port is in use; `ss -ltnp 'sport = :{port}'` shows by whom: stop that, or choose another port"
+        case errno.EACCES | errno.EPERM:
+            why = (
+                "ports below 1024 take rights that this process does not have; choose another port, or give it "
+                "CAP_NET_BIND_SERVICE (AmbientCapabilities= in systemd)"
+            )
+        case errno.EADDRNOTAVAIL:
+            why = "this machine does not have that address; `ip addr` shows those it has. Choose another"
+        case _ if isinstance(error, socket.gaierror):
+            why = "that host is not known here: write an address, or 0.0.0.0 for all. Choose another"
+        case errno.EMFILE | errno.ENFILE:
+            why = "no file descriptor is left: raise `ulimit -n`, or choose another address"
+        case _:
+            why = f"{error.strerror or error}; choose another address"
+    return f"can't listen on {host}:{port}: {why} with {option}"
 
 
 def _recorder(config: Config, opened: Opened) -> Recorder | None:

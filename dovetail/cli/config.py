@@ -19,23 +19,30 @@ ConfigFile = Annotated[str, typer.Option("--config", envvar="DOVETAIL_CONFIG", h
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting; may be repeated.")]
 
 
-def read_config(file: str, flags: dict[str, str], settings: list[str] | None) -> tuple[Config, Origins]:
-    """File, environment and flags together; ends the command where something is wrong."""
+def load_config(file: str, flags: dict[str, str], settings: list[str] | None) -> tuple[Config, Origins]:
+    """File, environment and flags together; raises `BadConfig` where something is wrong."""
     from dovetail.runtime.config import BY_KEY, BadConfig, load, meant
 
     for said in settings or []:
         key, equals, value = said.partition("=")
         if not equals:
-            fail(f"--set {said!r} is not KEY=VALUE", Exit.USAGE)
+            raise BadConfig(f"--set {said!r} is not KEY=VALUE")
         if key not in BY_KEY:
-            fail(f"--set {key!r}: not a setting{meant(key, BY_KEY)}", Exit.USAGE)
+            raise BadConfig(f"--set {key!r}: not a setting{meant(key, BY_KEY)}")
         flags = {**flags, key: value}
     try:
         text = Path(file).read_text("utf-8") if file else ""
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"can't read --config {file}: {error}", Exit.USAGE)
+        raise BadConfig(f"can't read --config {file}: {error}") from None
+    return load(text, file, os.environ, flags)
+
+
+def read_config(file: str, flags: dict[str, str], settings: list[str] | None) -> tuple[Config, Origins]:
+    """The same; ends the command where something is wrong."""
+    from dovetail.runtime.config import BadConfig
+
     try:
-        return load(text, file, os.environ, flags)
+        return load_config(file, flags, settings)
     except BadConfig as error:
         fail(str(error), Exit.USAGE)
 

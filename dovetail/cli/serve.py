@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from dovetail.cli.config import ConfigFile, Set, read_config
+from dovetail.cli.config import ConfigFile, Set, load_config, read_config
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
@@ -32,6 +31,10 @@ def serve(
     record: Annotated[str | None, typer.Option(help="Keep a recording here, for `dovetail sim replay`.")] = None,
     tokens: Annotated[str | None, typer.Option(help="The file of tokens; `dovetail token add` writes it.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text, json, or auto: text on a terminal, else JSON.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error; debug follows each message. [info]")
+    ] = None,
+    trace_wire: Annotated[bool, typer.Option("--trace-wire", help="Log every frame, without payloads.")] = False,
     config: ConfigFile = "",
     settings: Set = None,
 ) -> None:
@@ -44,13 +47,19 @@ def serve(
         "record": record,
         "tokens": tokens,
         "log_format": log_format,
+        "log_level": log_level,
+        "trace_wire": "true" if trace_wire else None,
     }
-    loaded, origins = read_config(config, {key: text for key, text in flags.items() if text is not None}, settings)
-    _set_up_logs(loaded.log_format)
-    raise typer.Exit(asyncio.run(_serve(loaded, origins)))
+    said = {key: text for key, text in flags.items() if text is not None}
+    loaded, origins = read_config(config, said, settings)
+    from dovetail.runtime import logs
+
+    logs.set_up(loaded.log_format, loaded.log_level)
+    raise typer.Exit(asyncio.run(_serve(loaded, origins, lambda: load_config(config, said, settings))))
 
 
-async def _serve(config: Config, origins: Origins) -> int:
+async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Config, Origins]]) -> int:
+    from dovetail.runtime.reload import reload_and_say
     from dovetail.runtime.server import Server, StartFailed
 
     log = structlog.get_logger("broker")
@@ -65,7 +74,8 @@ async def _serve(config: Config, origins: Origins) -> int:
         log.error("start failed", reason=str(error))
         return int(error.code)
     server.origins = origins
-    loop.add_signal_handler(signal.SIGHUP, _reload, log, server)
+    server.reread = reread
+    loop.add_signal_handler(signal.SIGHUP, reload_and_say, server)
     _tune()
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
@@ -93,18 +103,6 @@ def _tune() -> None:
     gc.set_threshold(50_000, 20, 50)
     # A lane that has finished a sync should not wait five milliseconds for its turn to say so.
     sys.setswitchinterval(0.0005)
-
-
-def _reload(log: structlog.stdlib.BoundLogger, server: Server) -> None:
-    """SIGHUP: tokens and certificates are read again; everything else needs a restart."""
-    from dovetail.runtime.security import Insecure
-
-    try:
-        server.security.reload()
-    except Insecure as error:
-        log.error("reload failed, nothing was changed", reason=str(error))
-    else:
-        log.info("reloaded tokens and certificates; other settings take a restart")
 
 
 def _complain(log: structlog.stdlib.BoundLogger) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
@@ -154,20 +152,3 @@ def _progress() -> Callable[[Step], None] | None:
             bar.stop()
 
     return show
-
-
-def _set_up_logs(log_format: str) -> None:
-    as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
-    text, lines = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()), structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            text if as_text else lines,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )

@@ -25,15 +25,17 @@ from dovetail.core.access import EVERYTHING, Access, Role
 from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics
 from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
 from dovetail.runtime.http.gate import Gate
+from dovetail.runtime.http.limited import LimitedSite
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
+from dovetail.runtime.logs import SLOW_S
 from dovetail.runtime.security import Bucket, is_address
 
 if TYPE_CHECKING:
     from dovetail.runtime.server import Server
 
 log = structlog.get_logger("http")
+audit = structlog.get_logger("audit")
 
-SLOW_S = 0.1
 BODY_BYTES_MAX = 16 << 20
 REQUEST_ID = "X-Request-Id"
 _request_id: ContextVar[str] = ContextVar("request_id")
@@ -56,10 +58,10 @@ async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunne
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=server.security.tls).start()
+        await LimitedSite(runner, host, port, server.config.http_connections_max, server.security.tls).start()
     except OSError as error:
         await runner.cleanup()
-        raise OSError(listen_trouble(host, port, error)) from error
+        raise OSError(listen_trouble(host, port, error, "--http")) from error
     return runner, runner.addresses[0][1]
 
 
@@ -77,17 +79,34 @@ def _clock(gate: Gate) -> Callable[[web.Application], contextlib.AbstractAsyncCo
 
 def _handler(gate: Gate, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        access = _admit(gate, route, request)
+        try:
+            access = _admit(gate, route, request)
+        except Trouble as trouble:
+            _audit(route, request, None, None, trouble.code)
+            raise
         query = decode_query(route.query, request.query)
         body = decode_body(route.body, await request.read()) if route.body is not None else None
         begun = time.monotonic()
-        answer = await route.run(gate, Call(request.match_info, query, body, request.headers, access))
+        try:
+            answer = await route.run(gate, Call(request.match_info, query, body, request.headers, access))
+        except Trouble as trouble:
+            _audit(route, request, access, body, trouble.code)
+            raise
+        _audit(route, request, access, body, "done")
         seconds = time.monotonic() - begun
         if seconds > SLOW_S and not route.no_store:
-            log.info("slow request", path=request.path, seconds=round(seconds, 3), correlation_id=_request_id.get())
+            log.warning("slow", operation=route.name, path=request.path, seconds=round(seconds, 3), **_who())
         return _response(route, answer)
 
     return handle
+
+
+def _audit(route: Route, request: web.Request, access: Access | None, body: object, outcome: str) -> None:
+    """Keep who did what, of all that only an operator may do and that is more than a look."""
+    if route.role is Role.ADMIN and route.method != "GET":
+        said = msgspec.to_builtins(body) if body is not None else {}
+        what = {"operation": route.name, "path": request.path_qs, "body": said, "outcome": outcome}
+        audit.info("admin", caller=access.name if access else "", address=request.remote, **what, **_who())
 
 
 def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
@@ -184,10 +203,14 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except (ConnectionError, asyncio.CancelledError):
         raise
     except Exception as error:
-        log.error("request failed", path=request.path, correlation_id=_request_id.get(), exc_info=error)
+        log.error("request failed", path=request.path, exc_info=error, **_who())
         response = _trouble(Trouble(500, "internal", "the broker failed at this: its log says more"))
     response.headers[REQUEST_ID] = _request_id.get()
     return response
+
+
+def _who() -> dict[str, str]:
+    return {"correlation_id": _request_id.get()}
 
 
 def _id_for(request: web.Request) -> str:

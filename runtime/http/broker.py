@@ -1,20 +1,21 @@
 """The broker itself over HTTP: health, figures, connections, a message's whereabouts, and what an operator may do.
 
-Promises  health says what is wrong and what to do; admin actions are logged with who asked.
+Promises  health says what is wrong and what to do.
 Never     shows a secret.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 import time
 from importlib.metadata import version
 
-import structlog
-
-from dovetail.core import inputs
+from dovetail.core import batch, inputs
 from dovetail.core.access import Role
+from dovetail.core.effects import Appended
+from dovetail.core.names import HEALTH
 from dovetail.core.state import State
 from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
 from dovetail.runtime.http.errors import Trouble
@@ -23,6 +24,7 @@ from dovetail.runtime.http.groups import attempts_of
 from dovetail.runtime.http.history import TOTAL
 from dovetail.runtime.http.messages import log_at, read_messages
 from dovetail.runtime.http.models import (
+    AskedLevel,
     ComponentView,
     ConfigPatch,
     ConfigView,
@@ -35,7 +37,10 @@ from dovetail.runtime.http.models import (
     Health,
     HealthQuery,
     LevelView,
+    LevelWord,
+    NewLevel,
     Ready,
+    ReloadedView,
     SettingView,
     Stats,
     StatsQuery,
@@ -46,11 +51,14 @@ from dovetail.runtime.http.models import (
 )
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route
 from dovetail.runtime.http.topics import depth
+from dovetail.runtime.levels import BY_WORD, OPERATOR, Level
+from dovetail.runtime.process import resident_bytes
+from dovetail.runtime.reload import reload, with_settings
+from dovetail.runtime.security import Insecure
 
-audit = structlog.get_logger("audit")
-
-DISK_WARN_PERCENT = 80
-DEEP_TOPIC = "dovetail.health"
+DEEP_S = 5.0
+LATE_MS = 500
+"""A loop that was later than this is worth a warning."""
 LISTED_MAX = 1_000
 
 
@@ -85,47 +93,90 @@ def _components(gate: Gate, state: State) -> list[ComponentView]:
     )
     used = shutil.disk_usage(gate.server.config.data)
     percent = round(100 * (used.total - used.free) / used.total)
-    full = percent >= DISK_WARN_PERCENT
+    full = percent >= gate.server.config.space.warn_percent
     disk = ComponentView(
         "disk",
         "warn" if full else "ok",
         f"{percent}% of the disk is in use" + (": shorten retention, purge dead letters or add space" if full else ""),
     )
-    lag_ms = round(gate.loop_lag_ms)
-    loop = ComponentView(
-        "loop",
-        "warn" if lag_ms > 500 else "ok",
-        f"the event loop was {lag_ms} ms late" + (": the machine is overloaded" if lag_ms > 500 else ""),
-    )
-    level = _level(gate)
-    publishing = ComponentView(
-        "publishing",
-        "ok" if level.level == "normal" else "warn",
-        "messages are taken" if level.level == "normal" else f"{level.level}: {level.reason}",
-    )
-    return [journal, disk, loop, publishing]
+    return [journal, disk, _memory(gate), _loop(gate), _publishing(gate)]
+
+
+def _memory(gate: Gate) -> ComponentView:
+    used, most = resident_bytes(), gate.server.memory_bytes
+    percent = used * 100 // max(1, most)
+    high = percent >= gate.server.config.pressure.throttle_percent
+    advice = ": give it more, or fewer clients" if high else ""
+    return ComponentView("memory", "warn" if high else "ok", f"{used >> 20} of {most >> 20} MiB are in use{advice}")
+
+
+def _loop(gate: Gate) -> ComponentView:
+    late_ms = round(gate.server.late_ms)
+    is_late = late_ms > LATE_MS
+    says = f"the event loop was {late_ms} ms late" + (": the machine is overloaded" if is_late else "")
+    return ComponentView("loop", "warn" if is_late else "ok", says)
+
+
+def _publishing(gate: Gate) -> ComponentView:
+    levels = gate.server.levels
+    if levels.level is Level.NORMAL:
+        return ComponentView("publishing", "ok", "messages are taken")
+    return ComponentView("publishing", "warn", f"{levels.level.word}: {levels.reason}")
 
 
 async def _deep(gate: Gate) -> ComponentView:
-    """Ask the core for something that must be decided, and wait until what was decided before is stored."""
+    """Publish on a hidden topic and read it back; where nothing may be published, only what is stored is asked for."""
     begun = time.monotonic()
     try:
-        async with asyncio.timeout(5.0):
-            await gate.ask(lambda session, request: inputs.Heartbeat(session, request, ""))
-            wanted = gate.state.durable.lsn
-            while gate.state.live.stored_lsn < wanted:
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(DEEP_S):
+            if gate.server.levels.level >= Level.READ_ONLY:
+                await _wait_stored(gate)
+                return ComponentView("round trip", "ok", f"the journal is stored; {gate.server.levels.level.word}")
+            await _publish_and_read(gate)
     except TimeoutError:
-        return ComponentView("core", "failed", "the core or the journal did not answer within 5 s: look at the logs")
-    return ComponentView("core", "ok", f"answered in {(time.monotonic() - begun) * 1000:.1f} ms")
+        text = f"a message was not stored and read back within {DEEP_S:.0f} s: look at the logs"
+        return ComponentView("round trip", "failed", text)
+    except Trouble as trouble:
+        return ComponentView("round trip", "failed", f"a message was refused: {trouble}")
+    took = f"{(time.monotonic() - begun) * 1000:.1f} ms"
+    return ComponentView("round trip", "ok", f"a message was published, stored and read back in {took}")
+
+
+async def _publish_and_read(gate: Gate) -> None:
+    """Raises `Trouble` where what is read is not what was published."""
+    token = secrets.token_bytes(16)
+    data = batch.build([(None, token, ())], timestamp_ms=time.time_ns() // 1_000_000)
+
+    def make(session: int, request: int) -> inputs.Publish:
+        asks = (inputs.Ask(session, request, 0, 1),)
+        return inputs.Publish(HEALTH, 0, gate.node.keep(data), 1, len(data), asks)
+
+    answer = await gate.ask(make)
+    assert isinstance(answer, Appended)
+    state = gate.state
+    log = state.durable.topics[state.durable.topics_by_name[HEALTH]].first_log
+    for entry in await gate.entries(log, answer.offset, 1):
+        for record in batch.parse(entry.batch):
+            if record.offset == answer.offset and record.value == token:
+                return
+    raise Trouble(503, "unavailable", "it was stored, but something else was read back: verify the data directory")
+
+
+async def _wait_stored(gate: Gate) -> None:
+    """Wait until everything decided so far is stored."""
+    await gate.ask(lambda session, request: inputs.Heartbeat(session, request, ""))
+    wanted = gate.state.durable.lsn
+    while gate.state.live.stored_lsn < wanted:
+        await asyncio.sleep(0.01)
 
 
 async def ready(gate: Gate, call: Call[Nothing, None]) -> Ready:
     """Whether the broker takes work."""
     if gate.server.failure.done():
         raise Trouble(503, "unavailable", str(gate.server.failure.result()), retry_after_ms=5_000)
-    if gate.maintenance:
-        raise Trouble(503, "maintenance", f"maintenance: {gate.maintenance}", retry_after_ms=5_000)
+    levels = gate.server.levels
+    if levels.level >= Level.MAINTENANCE:
+        raise Trouble(503, "unavailable", f"{levels.level.word}: {levels.reason}", retry_after_ms=5_000)
     return Ready(True)
 
 
@@ -250,43 +301,59 @@ def _group_trace(state: State, group: int, log: int, offset: int) -> GroupTrace:
 
 
 def _level(gate: Gate) -> LevelView:
-    if gate.maintenance:
-        return LevelView("maintenance", gate.maintenance)
-    reason = gate.state.live.read_only
-    return LevelView("read-only" if reason else "normal", reason)
+    levels = gate.server.levels
+    asked = [AskedLevel(source, _word(level), reason) for source, (level, reason) in levels.asked.items()]
+    return LevelView(_word(levels.level), levels.reason, asked)
+
+
+def _word(level: Level) -> LevelWord:
+    word: LevelWord = level.word  # type: ignore[assignment]  # the words of the type are those of the levels, by test
+    return word
+
+
+async def level(gate: Gate, call: Call[Nothing, None]) -> LevelView:
+    """What the broker does, and who asked for that."""
+    return _level(gate)
+
+
+async def set_level(gate: Gate, call: Call[Nothing, NewLevel]) -> LevelView:
+    """An operator's level: what the disk, memory or the loop ask for is not ended by it."""
+    return await _ask_level(gate, BY_WORD[call.body.level], call.body.reason)
 
 
 async def read_only(gate: Gate, call: Call[Nothing, Switch]) -> LevelView:
     """Take no messages, or take them again; delivery goes on."""
-    reason = (call.body.reason or "an operator asked for it") if call.body.on else ""
-    audit.info("read-only", on=call.body.on, reason=call.body.reason, caller=call.access.name)
-    await _set_read_only(gate, reason)
-    return _level(gate)
+    return await _ask_level(gate, Level.READ_ONLY if call.body.on else Level.NORMAL, call.body.reason)
 
 
 async def maintenance(gate: Gate, call: Call[Nothing, Switch]) -> LevelView:
     """Like read-only, and `/ready` says no, so that a balancer sends nobody here."""
-    gate.maintenance = (call.body.reason or "an operator asked for it") if call.body.on else ""
-    audit.info("maintenance", on=call.body.on, reason=call.body.reason, caller=call.access.name)
-    await _set_read_only(gate, gate.maintenance)
+    return await _ask_level(gate, Level.MAINTENANCE if call.body.on else Level.NORMAL, call.body.reason)
+
+
+async def _ask_level(gate: Gate, level: Level, reason: str) -> LevelView:
+    gate.server.levels.ask(OPERATOR, level, reason or "an operator asked for it")
+    await gate.ask(lambda session, request: inputs.Heartbeat(session, request, ""))
     return _level(gate)
 
 
-async def _set_read_only(gate: Gate, reason: str) -> None:
-    gate.submit(inputs.SetReadOnly(reason))
-    await gate.ask(lambda session, request: inputs.Heartbeat(session, request, ""))
+async def reload_files(gate: Gate, call: Call[Nothing, None]) -> ReloadedView:
+    """Read settings, tokens and certificates again, and say what takes a restart."""
+    try:
+        found = reload(gate.server)
+    except (BadConfig, Insecure) as error:
+        raise Trouble(409, "conflict", f"nothing was changed: {error}", "mend the file and call again") from None
+    return ReloadedView(found.changed, found.needs_restart, found.kept, found.files)
 
 
 async def checkpoint(gate: Gate, call: Call[Nothing, None]) -> Done:
     """Write a checkpoint now."""
-    audit.info("checkpoint", caller=call.access.name)
     gate.server.ask_checkpoint()
     return Done()
 
 
 async def shutdown(gate: Gate, call: Call[Nothing, None]) -> Done:
     """Stop the broker as SIGTERM would."""
-    audit.warning("shutdown", caller=call.access.name)
     gate.server.stop_asked.set()
     return Done()
 
@@ -310,17 +377,13 @@ async def change_config(gate: Gate, call: Call[Nothing, ConfigPatch]) -> ConfigV
             changed = changed_by(changed, setting, text, "body")
         except BadConfig as error:
             raise Trouble(422, "invalid", str(error)) from None
-    audit.warning("settings changed", settings=call.body.settings, caller=call.access.name)
-    settings = changed.settings
-    await gate.ask(lambda session, request: inputs.ChangeSettings(session, request, settings))
-    gate.server.config = changed
-    gate.server.origins = {**gate.server.origins, **dict.fromkeys(call.body.settings, "changed at run time")}
+    gate.server.change(*with_settings(gate.server, call.body.settings))
+    await gate.ask(lambda session, request: inputs.Heartbeat(session, request, ""))
     return await config(gate, Call(call.path, Nothing(), None, call.headers, call.access))
 
 
 async def compact(gate: Gate, call: Call[Nothing, None]) -> Done:
     """Do what retention and compaction have to do now."""
-    audit.info("compact", caller=call.access.name)
     gate.server.ask_compaction()
     return Done()
 
@@ -341,6 +404,24 @@ ROUTES = (
         "Take no messages and say so at /ready.",
         body=Switch,
         answer=LevelView,
+        role=Role.ADMIN,
+    ),
+    Route("GET", "/admin/level", level, "What the broker does, and why.", answer=LevelView, role=Role.ADMIN),
+    Route(
+        "PUT",
+        "/admin/level",
+        set_level,
+        "Have the broker do less, or everything again.",
+        body=NewLevel,
+        answer=LevelView,
+        role=Role.ADMIN,
+    ),
+    Route(
+        "POST",
+        "/admin/reload",
+        reload_files,
+        "Read settings, tokens and certificates again.",
+        answer=ReloadedView,
         role=Role.ADMIN,
     ),
     Route("POST", "/admin/shutdown", shutdown, "Stop the broker.", answer=Done, status=202, role=Role.ADMIN),

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import msgspec
-import structlog
 from msgspec import UNSET
 
 from dovetail.core import inputs, names
@@ -48,8 +47,6 @@ from dovetail.runtime.http.topics import depth
 PAGE = 500
 SUFFIX = f".{names.DEAD}"
 MARK = "dovetail-"
-
-audit = structlog.get_logger("audit")
 
 
 def _wall_ms() -> int:
@@ -198,7 +195,6 @@ async def purge(gate: Gate, call: Call[Nothing, Purge]) -> Purged:
         ranges = EMPTY
         for entry in found:
             ranges = add(ranges, entry.offset, entry.offset)
-        audit.warning("dead letters purged", topic=topic.name, messages=len(found), caller=call.access.name)
         await gate.ask(lambda session, request: inputs.RemoveDead(session, request, topic.name, ranges))
     return Purged(topic.name, len(found), call.body.dry_run)
 
@@ -216,7 +212,6 @@ async def replay(gate: Gate, call: Call[Nothing, NewReplay]) -> ReplayView:
         plan = Replay(0, topic.first_log, items, body.rate, body.pause_lag, body.pause_deaths, 0, 0)
         return _replay_view(gate, plan, "planned")
     limits = (body.rate, body.pause_lag, body.pause_deaths)
-    audit.info("replay", topic=topic.name, messages=len(items), caller=call.access.name)
     answer = await gate.ask(lambda session, request: inputs.StartReplay(session, request, topic.name, items, *limits))
     assert isinstance(answer, ReplayBegun)
     return _replay_view(gate, gate.state.durable.replays[answer.replay])

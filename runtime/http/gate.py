@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -24,6 +23,7 @@ from dovetail.core.state import Group, Log, State, Topic
 from dovetail.runtime.http.consumers import Consumers
 from dovetail.runtime.http.errors import Trouble, refused
 from dovetail.runtime.http.history import EVERY_S, History
+from dovetail.runtime.process import resident_bytes
 from dovetail.runtime.security import Bucket
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ class Gate:
         self.consumers = Consumers()
         self.history = History(server.metrics)
         self.started = time.monotonic()
-        self.maintenance = ""
-        self.loop_lag_ms = 0.0
         self.limits: dict[str, Bucket] = {}
 
     @property
@@ -118,14 +116,13 @@ class Gate:
         return offset
 
     async def keep_time(self) -> None:
-        """Feed the history, and see how late the loop is; runs until cancelled."""
+        """Feed the history; runs until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             due += EVERY_S
             await asyncio.sleep(max(0.0, due - loop.time()))
-            self.loop_lag_ms = max(0.0, (loop.time() - due) * 1000)
-            if self.loop_lag_ms > EVERY_S * 1000:
+            if loop.time() - due > EVERY_S:
                 due = loop.time()
             self.history.tick(self.state, time.time_ns() // 1_000_000, self.server.connection_count)
 
@@ -133,13 +130,13 @@ class Gate:
         """What only HTTP knows, for the metrics."""
         space = shutil.disk_usage(self.server.config.data)
         return {
-            "loop_lag_seconds": self.loop_lag_ms / 1000,
+            "loop_lag_seconds": self.server.late_ms / 1000,
             "uptime_seconds": time.monotonic() - self.started,
             "disk_used_ratio": (space.total - space.free) / space.total,
             "journal_bytes": self.server.journal_bytes,
             "read_only": 1 if self.state.live.read_only else 0,
             "process_cpu_seconds": time.process_time(),
-            "process_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "process_resident_bytes": resident_bytes(),
             "process_open_files": _open_files(),
             "gc_collections": gc.get_stats()[-1]["collections"],
         }

@@ -64,6 +64,7 @@ from dovetail.runtime.http.models import (
 )
 from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
+from dovetail.runtime.levels import Level
 
 NO_CREDIT = -1
 POLL_MS_MAX = 60_000
@@ -320,6 +321,9 @@ def _place(text: str) -> tuple[Whence, int]:
 async def join(gate: Gate, call: Call[Nothing, Join]) -> Joined:
     """Become a member; the same consumerId again takes its own place over."""
     group, body = call.path["group"], call.body
+    if gate.server.levels.level is Level.EMERGENCY:
+        text = f"the broker takes no new members: {gate.server.levels.reason}"
+        raise Trouble(503, "emergency", text, retry_after_ms=5_000)
     name = body.consumer_id or gate.consumers.new_name()
     try:
         names.plain_name(name, "consumerId")

@@ -465,6 +465,9 @@ class ComponentView(View, frozen=True):
     says: str
 
 
+LevelWord = Literal["normal", "throttled", "read-only", "maintenance", "emergency"]
+
+
 class Health(View, frozen=True):
     status: Literal["ok", "warn", "failed"]
     version: str
@@ -472,7 +475,7 @@ class Health(View, frozen=True):
     uptime_seconds: float
     connections: int
     stored_lsn: int
-    level: Literal["normal", "read-only", "maintenance"]
+    level: LevelWord
     components: list[ComponentView]
     recommendations: list[str]
 
@@ -568,9 +571,36 @@ class Switch(Body, frozen=True):
     reason: str = "an operator asked for it"
 
 
-class LevelView(View, frozen=True):
-    level: Literal["normal", "read-only", "maintenance"]
+class AskedLevel(View, frozen=True):
+    """What one source asks for: disk, memory, loop or operator."""
+
+    source: str
+    level: LevelWord
     reason: str
+
+
+class LevelView(View, frozen=True):
+    """The strictest level that is asked for, and all that are."""
+
+    level: LevelWord
+    reason: str
+    asked: list[AskedLevel]
+
+
+class NewLevel(Body, frozen=True):
+    """What an operator asks for; `normal` takes it back."""
+
+    level: LevelWord
+    reason: str = "an operator asked for it"
+
+
+class ReloadedView(View, frozen=True):
+    """Settings that changed, that take a restart, that an operator had changed and stay; and the files read again."""
+
+    changed: list[str]
+    needs_restart: list[str]
+    kept: list[str]
+    files: list[str]
 
 
 class SettingView(View, frozen=True):

@@ -32,10 +32,21 @@ COMPACTION_PAUSE_MS = 50
 
 
 class Housekeeper:
-    """Due work of one node's storage, handed to its log lane chore by chore."""
+    """Due work of one node's storage, handed to its log lane chore by chore.
 
-    def __init__(self, store: Store, node: Node, limits: SpaceLimits, now: Now) -> None:
+    `on_full` is told why nothing more may be published, or an empty text when it may again; without it the node is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node: Node,
+        limits: SpaceLimits,
+        now: Now,
+        on_full: Callable[[str], None] | None = None,
+    ) -> None:
         self.level = Level.FINE
+        self._on_full = on_full or (lambda reason: node.submit(inputs.SetReadOnly(reason)))
         self._store = store
         self._node = node
         self._limits = limits
@@ -94,7 +105,7 @@ class Housekeeper:
         if (self.level is Level.READ_ONLY) != (before is Level.READ_ONLY):
             used = 100 - space.free_bytes * 100 // max(1, space.total_bytes)
             reason = f"the disk is {used}% full: free some space, or lower retention"
-            self._node.submit(inputs.SetReadOnly(reason if self.level is Level.READ_ONLY else ""))
+            self._on_full(reason if self.level is Level.READ_ONLY else "")
 
     def _propose(self, proposals: object) -> None:
         assert isinstance(proposals, list)

@@ -34,6 +34,7 @@ class House:
         settings: Settings | None = None,
         node: NodeOptions | None = None,
         connections_max: int = 10_000,
+        http_connections_max: int = 1_000,
     ) -> None:
         self._config = Config(
             data=data,
@@ -43,6 +44,7 @@ class House:
             store=StoreOptions(journal_segment_bytes=1 << 20, spare_segments_max=1),
             node=node or NodeOptions(),
             connections_max=connections_max,
+            http_connections_max=http_connections_max,
             drain_ms=200,
         )
         self.data = data

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from dovetail.cli import app
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
+from dovetail.runtime import logs
 from tests.broker.house import House
 from tests.http.api import Api
 
@@ -39,6 +42,15 @@ class Cli:
     def json(self, *words: str) -> Any:
         """What a command prints as JSON, in its last line: the broker in this process may log before it."""
         return json.loads(self.run(*words, "--json").stdout.splitlines()[-1])
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The broker in this process logs elsewhere: what a command prints is the command's."""
+    with open(os.devnull, "w") as nowhere:
+        logs.set_up("json", "error", nowhere)
+        yield
+        structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -20,7 +20,14 @@ from tests.http.conftest import Start
 def test_health_names_its_components_and_a_deep_look_goes_through_the_journal(api: Api) -> None:
     api.publish("orders", "x")
     found = api.get("/health", deep="true")
-    assert {each["name"] for each in found["components"]} == {"journal", "disk", "loop", "publishing", "core"}
+    assert {each["name"] for each in found["components"]} == {
+        "journal",
+        "disk",
+        "loop",
+        "memory",
+        "publishing",
+        "round trip",
+    }
     assert api.get("/ready") == {"ready": True}
 
 
