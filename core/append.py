@@ -20,11 +20,13 @@ def append(turn: Turn, topic: Topic, record: BatchAppended) -> None:
     turn.emit(record)
     end = record.base + record.count
     tail = turn.tails[log]
-    meta = BatchMeta(record.base, end - 1, record.size_bytes, record.expires_at_ms, record.flags, record.deliver_at_ms)
-    turn.tails[log] = Tail(tail.stored, (*tail.batches[1 - TAIL_BATCHES_MAX :], meta))
+    if not record.deliver_at_ms:
+        # What is delayed is looked at when its hour is near: until then its log costs nothing.
+        meta = BatchMeta(record.base, end - 1, record.size_bytes, record.expires_at_ms, record.flags)
+        turn.tails[log] = Tail(tail.stored, (*tail.batches[1 - TAIL_BATCHES_MAX :], meta))
+        flow.mark(turn, log, record.base)
     ends = turn.ends if topic.config.sync == SyncPolicy.ALWAYS else turn.ends_written
     ends[log] = end
-    flow.mark(turn, log, record.base)
 
 
 def stored(turn: Turn, lsn: int) -> None:

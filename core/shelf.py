@@ -1,7 +1,8 @@
 """Stored entries that are in memory: the tails of logs, and what was read back for somebody.
 
 Promises  an entry that the logs' files do not have yet is never dropped (I-PINNED); beyond that no more than the
-          stated bytes are held.
+          stated bytes are held, each entry counted with what it costs as an object; what is delayed is not held
+          beyond that at all.
 Never     reads a disk: what is not here is asked for by whoever needs it.
 """
 
@@ -11,6 +12,9 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 
 from dovetail.core.journal_format import Entry
+
+ENTRY_BYTES = 1_000
+"""About what an entry costs beside its bytes."""
 
 
 class _Run:
@@ -47,6 +51,7 @@ class Shelf:
         self._read_bytes_max = read_bytes_max
         self._tails: dict[int, _Run] = {}
         self._order: deque[tuple[int, int, int]] = deque()  # (lsn, log, bytes), oldest first
+        self._delayed: deque[tuple[int, int, int]] = deque()
         self._tail_bytes = 0
         self._behind_lsn = 0
         self._reads: OrderedDict[tuple[int, int], tuple[_Run, int]] = OrderedDict()
@@ -64,8 +69,9 @@ class Shelf:
         if run is None:
             run = self._tails[log] = _Run()
         run.append(entry)
-        self._order.append((lsn, log, entry.size_bytes))
-        self._tail_bytes += entry.size_bytes
+        order = self._delayed if entry.record.deliver_at_ms else self._order
+        order.append((lsn, log, entry.size_bytes + ENTRY_BYTES))
+        self._tail_bytes += entry.size_bytes + ENTRY_BYTES
         self._shed()
 
     def written_behind(self, lsn: int) -> None:
@@ -74,13 +80,18 @@ class Shelf:
         self._shed()
 
     def _shed(self) -> None:
+        while self._delayed and self._delayed[0][0] <= self._behind_lsn:
+            self._drop(self._delayed)
         while self._tail_bytes > self._tail_bytes_max and self._order and self._order[0][0] <= self._behind_lsn:
-            _, log, size = self._order.popleft()
-            self._tail_bytes -= size
-            run = self._tails[log]
-            run.drop_first()
-            if not run.bases:
-                del self._tails[log]
+            self._drop(self._order)
+
+    def _drop(self, order: deque[tuple[int, int, int]]) -> None:
+        _, log, size = order.popleft()
+        self._tail_bytes -= size
+        run = self._tails[log]
+        run.drop_first()
+        if not run.bases:
+            del self._tails[log]
 
     def keep_read(self, log: int, entries: tuple[Entry, ...]) -> None:
         """Keep what was read back from a log's files for whoever comes next."""
@@ -90,7 +101,7 @@ class Shelf:
         size = 0
         for entry in entries:
             run.append(entry)
-            size += entry.size_bytes
+            size += entry.size_bytes + ENTRY_BYTES
         key = (log, entries[0].base)
         _, replaced = self._reads.pop(key, (run, 0))
         self._reads[key] = (run, size)
