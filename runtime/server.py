@@ -36,6 +36,7 @@ from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_M
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
 from dovetail.runtime.levels import LOOK_MS, Level, Levels, Pressure
+from dovetail.runtime.lives import Lives
 from dovetail.runtime.logs import SLOW_S, MessageLog, set_level
 from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.process import memory_bytes, resident_bytes
@@ -46,6 +47,7 @@ from dovetail.runtime.storage.disk import DiskError, Kind, Task, run
 from dovetail.runtime.storage.findings import Corrupted, Progress, Unusable
 from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
+from dovetail.runtime.storage.lookback import Show, look_back
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import Opened, Store, open_store
 from dovetail.runtime.wire_trace import WireTrace
@@ -88,6 +90,7 @@ class Server:
         self.opened = opened
         self.metrics = Metrics()
         self._messages = MessageLog(lambda: self.node.state)
+        self.lives = Lives()
         self._recorder = _recorder(config, opened)
         self.node = _new_node(config, opened, self._observe, security.keyring)
         self.port = 0
@@ -120,6 +123,7 @@ class Server:
         self._paused = False
         self._over = False
         self._idle = asyncio.Event()
+        self._looking_back = asyncio.Lock()
         self.origins: Origins = {}
         self.reread: Callable[[], tuple[Config, Origins]] | None = None
         """Reads the configuration again from where it came from."""
@@ -259,6 +263,7 @@ class Server:
     ) -> None:
         self.metrics.observe(now, arrived, records, effects)
         self._messages.observe(now, arrived, records, effects)
+        self.lives.observe(self.node.state, now, arrived, records, effects)
         if self._recorder is not None:
             self._recorder.observe(now, arrived, records, effects)
 
@@ -304,6 +309,12 @@ class Server:
     def set_wire_trace(self, on: bool) -> None:
         """Log the frames on the wire from now on, or no more."""
         self.wire_trace = WireTrace(self.config.frame_bytes_max) if on else None
+
+    async def look_back(self, show: Show) -> None:
+        """Show all that is still in the journal, beside everything else, to one at a time; `show` is called in another
+        thread."""
+        async with self._looking_back:
+            await self._loop.run_in_executor(None, run, self._disk, look_back(show))
 
     def ask_compaction(self) -> None:
         """Have retention and compaction done as soon as possible."""

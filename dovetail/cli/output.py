@@ -117,8 +117,13 @@ def _flat(found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 def _seen(name: str, value: object) -> object:
     """A field's value as people read it."""
     if name in TIMES and isinstance(value, int):
-        return datetime.fromtimestamp(value / 1000).astimezone().isoformat(" ", "milliseconds")
+        return as_time(value)
     return value
+
+
+def as_time(at_ms: int) -> str:
+    """Epoch milliseconds as people read a time."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "milliseconds")
 
 
 def reach(url: str) -> Client:

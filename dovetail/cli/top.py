@@ -1,4 +1,4 @@
-"""`dovetail top`, a live view of a broker, and `dovetail trace`, the whereabouts of one message."""
+"""`dovetail top`, a live view of a broker, and `dovetail trace`, the life of one message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail.cli.output import Json, print_fields, print_json
+from dovetail.cli.output import Form, Json, as_time, print_fields, print_json, print_rows
 from dovetail.cli.rest import API, Api, Rest, Token
 
 if TYPE_CHECKING:
@@ -86,9 +86,33 @@ def trace(
     token: Token = "",
     json: Json = False,
 ) -> None:
-    """Where a message is now, for each group that reads its topic."""
+    """What happened to a message: published, leased to whom, failed why, dead-lettered, replayed; and where it is."""
     found = Rest(api, token).get("v1", "trace", message_id)
-    if not json and found.get("message"):
+    if json:
+        print_json(found)
+        return
+    if "message" in found:
         text = base64.b64decode(found["message"]["value"] or "")[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-        found["message"]["value"] = text
-    print_fields(found, json)
+        print_fields({"message": {**found["message"], "value": text}}, json)
+    else:
+        typer.echo(f"{message_id} is not stored any more")
+    typer.echo("\nnow")
+    columns = ("group", "state", "member", "attempts")
+    print_rows(found["groups"], columns, Form.TABLE, json, "no group reads its topic")
+    typer.echo("\nits life" if found["complete"] else "\nits life, as far as it is still known")
+    print_rows([_event(each) for each in found["life"]], EVENT, Form.TABLE, json, "nothing is known any more")
+
+
+EVENT = ("at", "what", "message_id", "group", "member", "attempt", "more")
+
+
+def _event(event: dict[str, Any]) -> dict[str, Any]:
+    """A row of a life, as people read it."""
+    more = [event[name] for name in ("reason", "error") if event.get(name)]
+    if "due" in event:
+        more.append(f"due {as_time(event['due'])}")
+    if "other" in event:
+        came = event["what"] == "published"
+        more.append(f"{'from' if came else 'to'} {event['other']}")
+    at = as_time(event["at"]) if "at" in event else ""
+    return {**event, "at": at, "what": event["what"].replace("_", " "), "more": ", ".join(more)}

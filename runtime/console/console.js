@@ -554,12 +554,19 @@ async function health() {
 async function trace(parts) {
   const found = await get("trace", parts[0] ?? "");
   return [
-    head(found.message.message_id, link(found.message.topic, "topics", found.message.topic), h("button", { onclick: () => message(found.message) }, "Show it")),
+    found.message ? head(found.message.message_id, link(found.message.topic, "topics", found.message.topic), h("button", { onclick: () => message(found.message) }, "Show it"))
+      : head(parts[0] ?? "", "not stored any more"),
     card("Where it is", table(found.groups, [
       { title: "group", cell: (row) => link(row.group, "groups", row.group) }, { title: "state", cell: (row) => pill(row.state) },
       { title: "member", cell: (row) => row.member || "–" }, { title: "tries", number: true, cell: (row) => row.attempts },
     ], "No group reads its topic.")),
-    card("Message", h("pre", {}, textOf(found.message.value))),
+    card(found.complete ? "Its life" : "Its life, as far as it is still known", table(found.life, [
+      { title: "at", cell: (row) => when(row.at) }, { title: "what", cell: (row) => row.what.replaceAll("_", " ") },
+      { title: "message", cell: (row) => row.message_id }, { title: "group", cell: (row) => row.group ?? "" }, { title: "member", cell: (row) => row.member ?? "" },
+      { title: "try", number: true, cell: (row) => row.attempt ?? "" },
+      { title: "", wide: true, cell: (row) => [row.reason, row.error, row.due && `due ${when(row.due)}`, row.other && `${row.what === "published" ? "from" : "to"} ${row.other}`].filter(Boolean).join(", ") },
+    ], "Nothing is known any more.")),
+    found.message ? card("Message", h("pre", {}, textOf(found.message.value))) : null,
   ];
 }
 

@@ -22,7 +22,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dovetail.core.access import EVERYTHING, Access, Role
-from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics
+from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics, trace
 from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
 from dovetail.runtime.http.gate import Gate
 from dovetail.runtime.http.limited import LimitedSite
@@ -41,7 +41,14 @@ REQUEST_ID = "X-Request-Id"
 _request_id: ContextVar[str] = ContextVar("request_id")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ROUTES: tuple[Route, ...] = (*messages.ROUTES, *topics.ROUTES, *groups.ROUTES, *dead.ROUTES, *broker.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *messages.ROUTES,
+    *topics.ROUTES,
+    *groups.ROUTES,
+    *dead.ROUTES,
+    *broker.ROUTES,
+    *trace.ROUTES,
+)
 """In the order in which they are tried: what ends in a word comes before what takes everything."""
 
 

@@ -1,4 +1,4 @@
-"""The broker itself over HTTP: health, figures, connections, a message's whereabouts, and what an operator may do.
+"""The broker itself over HTTP: health, figures, connections, and what an operator may do.
 
 Promises  health says what is wrong and what to do.
 Never     shows a secret.
@@ -20,9 +20,7 @@ from dovetail.core.state import State
 from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, paced
-from dovetail.runtime.http.groups import attempts_of
 from dovetail.runtime.http.history import TOTAL
-from dovetail.runtime.http.messages import log_at, read_messages
 from dovetail.runtime.http.models import (
     AskedLevel,
     ComponentView,
@@ -33,7 +31,6 @@ from dovetail.runtime.http.models import (
     Counts,
     Done,
     GroupStats,
-    GroupTrace,
     Health,
     HealthQuery,
     LevelView,
@@ -47,7 +44,6 @@ from dovetail.runtime.http.models import (
     Switch,
     TopicStats,
     Totals,
-    Trace,
 )
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route
 from dovetail.runtime.http.topics import depth
@@ -258,45 +254,6 @@ async def connections(gate: Gate, call: Call[Nothing, None]) -> ConnectionList:
     return ConnectionList(found, len(state.live.sessions) - 1)
 
 
-async def trace(gate: Gate, call: Call[Nothing, None]) -> Trace:
-    """Where a message is now."""
-    text = call.path["message_id"]
-    name, _, rest = text.partition(":")
-    partition, _, offset_text = rest.partition(":")
-    partition_text, _, lane_text = partition.partition(".")
-    numbers = (partition_text, offset_text, lane_text or "0")
-    if not all(each.isascii() and each.isdecimal() and len(each) < 19 for each in numbers):
-        raise Trouble(422, "invalid", f"{text!r} is not a message id: topic:partition:offset")
-    topic = gate.topic(name)
-    if not call.access.may(Role.READ, topic.name):
-        raise Trouble(403, "forbidden", f"the token of {call.access.name!r} may not read {topic.name}")
-    log = log_at(gate, topic, int(partition_text), int(lane_text or "0"))
-    offset = int(offset_text)
-    found = await read_messages(gate, topic, log, offset, 1) if log is not None else []
-    if log is None or not found or found[0].offset != offset:
-        raise Trouble(404, "not_found", f"{text} is not stored here: it was removed, or never was")
-    state = gate.state
-    groups = [_group_trace(state, owner, log.id, offset) for owner in state.live.readers.get(log.id, ()) if owner > 0]
-    return Trace(found[0], groups)
-
-
-def _group_trace(state: State, group: int, log: int, offset: int) -> GroupTrace:
-    name = state.durable.groups[group].name
-    cursor = state.durable.cursors[group, log]
-    if offset < cursor.floor or any(first <= offset <= last for first, last in cursor.islands):
-        return GroupTrace(name, "settled", "", 0)
-    attempts = attempts_of(state, group, log, offset)
-    for number in state.live.teams.get(group, ()):
-        for lease_id in state.live.subscriptions[number].leases:
-            lease = state.live.leases[lease_id]
-            if lease.log == log and any(first <= offset <= last for first, last in lease.ranges):
-                return GroupTrace(name, "leased", lease.member, lease.attempt)
-    progress = state.live.progress.get((group, log))
-    retries = progress.retries if progress else ()
-    waits = any(retry.first <= offset <= retry.last for retry in retries)
-    return GroupTrace(name, "retrying" if waits else "waiting", "", attempts)
-
-
 # What an operator does
 
 
@@ -394,7 +351,6 @@ ROUTES = (
     Route("GET", "/metrics", metrics, "Figures for Prometheus.", answer=Raw),
     Route("GET", "/v1/stats", stats, "Depth, lag and rates.", query=StatsQuery, answer=Stats),
     Route("GET", "/v1/connections", connections, "Who is connected.", answer=ConnectionList),
-    Route("GET", "/v1/trace/{message_id}", trace, "Where a message is now.", answer=Trace),
     Route("POST", "/admin/checkpoint", checkpoint, "Write a checkpoint.", answer=Done, status=202, role=Role.ADMIN),
     Route("POST", "/admin/readonly", read_only, "Take no messages.", body=Switch, answer=LevelView, role=Role.ADMIN),
     Route(

@@ -627,11 +627,35 @@ class GroupTrace(View, frozen=True):
     attempts: int
 
 
-class Trace(View, frozen=True):
-    """Where a message is now, for each group that reads its topic."""
+class LifeEvent(View, frozen=True, omit_defaults=True):
+    """One thing that happened to a message: `message_id` is where it was then, `other` where it came from or went.
 
-    message: MessageView
+    `what` is one of: published, delayed, stored, due, leased, sent (needs no acknowledgment), given_back, failed,
+    settled, expired, dead_lettered, replayed, sought_back, purged, removed. Without `at`, when is not known any more.
+    """
+
+    at: int | UnsetType
+    what: str
+    message_id: str
+    group: str | UnsetType = UNSET
+    member: str | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    other: str | UnsetType = UNSET
+    due: int | UnsetType = UNSET
+
+
+class Trace(View, frozen=True, omit_defaults=True):
+    """What happened to a message, and where it is now for each group that reads its topic.
+
+    `message` is missing when it is not stored any more; `complete` is false when its beginning is not known any more.
+    """
+
+    message: MessageView | UnsetType
     groups: list[GroupTrace]
+    life: list[LifeEvent]
+    complete: bool
 
 
 # Dead letters
