@@ -26,12 +26,21 @@ from dovetail.core import (
     turn,
 )
 from dovetail.core.ids import Bug
-from dovetail.core.inputs import SettleItem
-from dovetail.core.records import AnyRecord
+from dovetail.core.inputs import ConfigureTopic, SettleItem
+from dovetail.core.records import AnyRecord, TopicConfig
 from dovetail.core.state import Durable, Lease, Settings, State, Subscription, Tail
 from dovetail.core.turn import Turn
 from dovetail.spec.model import Disagreement
-from tests.core import actions, world
+from tests.core import (
+    actions,
+    test_delay,
+    test_evolve,
+    test_groups_strategies,
+    test_rebalance,
+    test_replays,
+    world,
+)
+from tests.core.running import Running
 
 SEEDS = 150
 ACTIONS = 120
@@ -44,7 +53,7 @@ def caught() -> Exception | None:
     for seed in range(SEEDS):
         try:
             actions.run(seed, ACTIONS)
-        except (Bug, Disagreement, KeyError) as error:
+        except (Bug, Disagreement, KeyError, Endless) as error:
             return error
     return None
 
@@ -69,15 +78,71 @@ DECIDED = (
 """The records that the machine's actions lead to."""
 
 
-@pytest.mark.parametrize("kind", DECIDED, ids=lambda kind: kind.__name__)
-def test_a_record_that_changes_nothing_is_noticed(kind: type[AnyRecord], monkeypatch: Patch) -> None:
+def a_topic_is_configured() -> None:
+    broker = Running()
+    broker.create("t")
+    broker.ask(lambda me, number: ConfigureTopic(me, number, "t", TopicConfig(max_retries=9)))
+    broker.crash()
+    (topic,) = broker.node.state.durable.topics.values()
+    assert topic.config.max_retries == 9
+
+
+CLAIMED: dict[type[AnyRecord], Callable[[], None]] = {
+    records.TopicConfigured: a_topic_is_configured,
+    records.GroupDeleted: lambda: test_groups_strategies.test_a_group_without_members_expires_and_its_floors_with_it(
+        "range"
+    ),
+    records.GroupConfigured: test_groups_strategies.test_an_operator_changes_the_strategy_of_a_group_without_members,
+    records.PatternRemoved: test_evolve.test_a_removed_pattern_is_no_longer_the_groups,
+    records.Rebalanced: test_rebalance.test_the_first_member_gets_everything_after_the_quiet_period,
+    records.Moved: test_delay.test_delayed_messages_survive_a_restart_and_each_comes_once,
+    records.ReplayStarted: test_replays.test_a_replay_goes_in_the_order_of_its_plan_and_says_so_in_headers,
+    records.Replayed: test_replays.test_a_replay_goes_on_after_a_crash_without_losing_or_repeating_an_entry,
+    records.ReplayChanged: test_replays.test_a_replay_can_be_paused_gone_on_with_and_aborted,
+    records.DeadRemoved: test_replays.test_a_purge_removes_what_it_names_but_not_what_is_being_replayed,
+}
+"""The other records, each with a claim that rests on it."""
+
+
+class Endless(Exception):
+    """A broker that goes on and on."""
+
+
+def plant_forgetfulness(kind: type[AnyRecord], patch: Patch) -> None:
+    """Have `evolve` do nothing for records of one kind."""
     real = evolve.evolve
+    forgotten = 0
 
     def forgetful(durable: Durable, record: AnyRecord) -> Durable:
-        return durable if isinstance(record, kind) else real(durable, record)
+        nonlocal forgotten
+        if not isinstance(record, kind):
+            return real(durable, record)
+        forgotten += 1
+        if forgotten > 1_000:
+            raise Endless
+        return durable
 
-    monkeypatch.setattr(evolve, "evolve", forgetful)
-    monkeypatch.setattr(turn, "evolve", forgetful)
+    for module in (evolve, turn, test_evolve):
+        patch.setattr(module, "evolve", forgetful)
+
+
+def test_every_record_there_is_is_forgotten_in_one_of_these_tests() -> None:
+    assert set(DECIDED) | set(CLAIMED) == set(get_args(AnyRecord))
+
+
+@pytest.mark.parametrize("kind", CLAIMED, ids=lambda kind: kind.__name__)
+def test_a_record_that_the_actions_never_lead_to_is_missed_by_its_claim(
+    kind: type[AnyRecord], monkeypatch: Patch
+) -> None:
+    CLAIMED[kind]()
+    plant_forgetfulness(kind, monkeypatch)
+    with pytest.raises((AssertionError, Bug, KeyError, ValueError, Endless)):
+        CLAIMED[kind]()
+
+
+@pytest.mark.parametrize("kind", DECIDED, ids=lambda kind: kind.__name__)
+def test_a_record_that_changes_nothing_is_noticed(kind: type[AnyRecord], monkeypatch: Patch) -> None:
+    plant_forgetfulness(kind, monkeypatch)
     assert caught() is not None
 
 
