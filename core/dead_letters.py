@@ -24,6 +24,7 @@ def copied(turn: Turn, answer: Copied) -> None:
         return
     if is_settled(turn.cursor(dying.owner, dying.log), dying.offset):
         return
+    turn.wake(dying.owner, dying.log)
     if answer.size_bytes == 0:
         turn.expire(dying.owner, dying.log, dying.offset, dying.offset)
         return

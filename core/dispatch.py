@@ -26,6 +26,8 @@ READ_BYTES = 4 << 20
 UNLIMITED = 1 << 60
 RETRIES_MAX = 1_000
 """Ranges of one cursor that may wait for another try before fresh messages wait for them."""
+ISLANDS_MAX = 10_000
+"""Settled ranges above one cursor's floor before fresh messages wait for what lies between: each settle copies them."""
 
 Chunk = tuple[int, int, int, bool]
 """`(first, last, expires_at_ms, leased)`: offsets that may go out alike."""
@@ -159,6 +161,8 @@ def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: 
     while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
         if sent == most or len(progress.retries) >= RETRIES_MAX:
             return Served(sent, False)
+        if len(turn.cursor(owner, log).islands) >= ISLANDS_MAX:
+            return Served(sent, True)
         by_key = keys.are_ordered(turn, owner)
         batches = _known_batches(turn, log, progress, by_key=by_key)
         if batches is None:

@@ -10,7 +10,7 @@ from immutables import Map
 
 from dovetail.core import intervals, names, timers
 from dovetail.core.cursor import Cursor
-from dovetail.core.dispatch import RETRIES_MAX
+from dovetail.core.dispatch import ISLANDS_MAX, RETRIES_MAX
 from dovetail.core.ids import check, ordered
 from dovetail.core.intervals import Range, Runs
 from dovetail.core.names import Trie, is_hidden
@@ -310,8 +310,9 @@ def _check_nothing_idles(state: State, mono_ms: int) -> None:
         if not ring or not _has_work(state, owner, log, progress, mono_ms):
             continue
         free = [live.subscriptions[number] for number in ring if _has_credit(live.subscriptions[number])]
-        keeps_keys = owner > 0 and state.durable.groups[owner].strategy == "key-ordered"
-        check((keeps_keys or not free) and progress.waiting, "I-IDLE", owner, log, progress, free)
+        held = owner > 0 and state.durable.groups[owner].strategy == "key-ordered"
+        held = held or len(cursor_of(state, owner, log).islands) >= ISLANDS_MAX
+        check((held or not free) and progress.waiting, "I-IDLE", owner, log, progress, free)
 
 
 def _ring(state: State, owner: int, log: int) -> tuple[int, ...]:

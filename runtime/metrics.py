@@ -244,6 +244,8 @@ _GAUGES = {
     "uptime_seconds": "Since the broker listens.",
     "disk_used_ratio": "The part of the disk that is in use.",
     "journal_bytes": "Journal since the last checkpoint.",
+    "recovery_seconds": "How long the last start took to recover the data directory.",
+    "quarantined_files": "Files with damage that a repair went on without, kept in quarantine/.",
     "read_only": "1 while nothing may be published.",
     "process_cpu_seconds": "Processor time of this process.",
     "process_resident_bytes": "The most memory this process has had.",

@@ -88,6 +88,8 @@ class Server:
         self.config = config
         self.security = security
         self.opened = opened
+        self.recovery_s = 0.0
+        """How long the start took to recover the data directory."""
         self.metrics = Metrics()
         self._messages = MessageLog(lambda: self.node.state)
         self.lives = Lives()
@@ -149,12 +151,15 @@ class Server:
                 on_progress=on_progress,
                 go_on_without_damage=config.go_on_without_damage,
             )
+            begun = time.monotonic()
             store, opened = await loop.run_in_executor(None, run, disk, task)
+            recovery_s = time.monotonic() - begun
         except (OSError, Corrupted, Unusable) as error:
             disk.close()
             raise _start_failure(config.data, error) from error
         try:
             server = cls(config, security, disk, store, opened)
+            server.recovery_s = recovery_s
         except OSError as error:
             disk.close()
             raise StartFailed(f"can't record: {error}; choose another directory with --record", Exit.DISK) from error
@@ -164,7 +169,7 @@ class Server:
                 f"few file descriptors: raise `ulimit -n` (LimitNOFILE= in systemd) to {wish}, or lower connections_max"
             )
             log.warning(text, connections_max=server.connections_max)
-        await server._until_quiet()
+        await server.until_quiet()
         try:
             await server._listen()
         except OSError as error:
@@ -222,12 +227,13 @@ class Server:
             protocol.transport.abort()
         for session in self.node.sessions():
             self.node.disconnect(session)
-        await self._until_quiet()
+        await self.until_quiet()
         self._checkpointer.ask()
-        await self._until_quiet()
+        await self.until_quiet()
         await self._log_lane.finish(self._store.close())
 
-    async def _until_quiet(self) -> None:
+    async def until_quiet(self) -> None:
+        """Return when nothing is under way, and no checkpoint is being taken."""
         while not self.failure.done() and not (self.node.is_quiet and self._checkpointer.is_idle):
             self._idle.clear()
             self._wake()

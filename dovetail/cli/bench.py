@@ -84,3 +84,25 @@ def core(
         print_json({"parts": parts, "storage": lines})
     else:
         typer.echo(tables.parts(parts, lines))
+
+
+@app.command("pauses")
+def pauses(
+    leases: Annotated[int, typer.Option(min=1, help="How many leases members hold.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How many checkpoints are measured.")] = 5,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """How long the loop of a real broker stands still while it takes a checkpoint of many leases."""
+    from dovetail.runtime.bench import pauses, tables
+    from dovetail.runtime.bench.processes import BenchFailed
+    from dovetail.runtime.bench.raw import LoadFailed
+
+    try:
+        measured = pauses.run(leases, rounds, data)
+    except (BenchFailed, LoadFailed, OSError) as error:
+        fail(str(error))
+    if json:
+        print_json(measured)
+    else:
+        typer.echo(tables.pauses(measured))

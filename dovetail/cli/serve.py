@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +59,7 @@ def serve(
 
 
 async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Config, Origins]]) -> int:
+    from dovetail.runtime.process import tune
     from dovetail.runtime.reload import reload_and_say
     from dovetail.runtime.server import Server, StartFailed
 
@@ -76,7 +77,7 @@ async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Co
     server.origins = origins
     server.reread = reread
     loop.add_signal_handler(signal.SIGHUP, reload_and_say, server)
-    _tune()
+    tune()
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
     stopped = asyncio.ensure_future(stop.wait())
@@ -93,16 +94,6 @@ async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Co
     await server.stop()
     log.info("stopped")
     return int(Exit.OK)
-
-
-def _tune() -> None:
-    """Settings of a process that is a broker and nothing else."""
-    # What was made so far lives as long as the process does; what comes later is mostly not tracked at all.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-    # A lane that has finished a sync should not wait five milliseconds for its turn to say so.
-    sys.setswitchinterval(0.0005)
 
 
 def _complain(log: structlog.stdlib.BoundLogger) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
@@ -131,13 +122,22 @@ def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:
         places["http"] = f"{address(server.config.http)[0]}:{server.http_port}"
     for finding in report.findings:
         log.warning("recovery", finding=str(finding))
-    log.info("ready", **places, data=server.config.data, recovered_lsn=report.last_lsn, replayed=report.messages)
+    if server.opened.quarantined:
+        log.warning("damaged files are kept in quarantine/", files=server.opened.quarantined)
+    log.info(
+        "ready",
+        **places,
+        data=server.config.data,
+        recovered_lsn=report.last_lsn,
+        replayed=report.messages,
+        recovery_ms=round(server.recovery_s * 1e3),
+    )
 
 
 def _progress() -> Callable[[Step], None] | None:
-    """Shows a long recovery on a terminal."""
+    """Shows a long recovery: as a bar on a terminal, else as a line of the log now and then."""
     if not sys.stderr.isatty():
-        return None
+        return _logged_progress()
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("recovering: {task.description}"), BarColumn(), TimeRemainingColumn())
@@ -152,3 +152,22 @@ def _progress() -> Callable[[Step], None] | None:
             bar.stop()
 
     return show
+
+
+PROGRESS_S = 5.0
+"""Between two lines about a recovery that takes long."""
+
+
+def _logged_progress() -> Callable[[Step], None]:
+    begun = said = time.monotonic()
+
+    def say(step: Step) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= PROGRESS_S and step.done_bytes:
+            said = now
+            left_s = (now - begun) * (step.total_bytes - step.done_bytes) / step.done_bytes
+            share = f"{100 * step.done_bytes // max(1, step.total_bytes)}%"
+            structlog.get_logger("broker").info("recovering", stage=step.stage, done=share, remaining_s=round(left_s))
+
+    return say

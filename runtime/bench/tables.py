@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
 from dovetail.runtime.bench.loads import Figures
 from dovetail.runtime.bench.micro import Timed
+from dovetail.runtime.bench.pauses import Pauses
 from dovetail.runtime.bench.run import FlowResult, Profiled, PublishResult, Results
 
 TOP = 30
@@ -28,6 +29,15 @@ def report(results: Results) -> str:
         parts.append(_flows(results.flows))
     parts += [_profile(each) for each in results.profiles]
     return "\n\n".join(part for part in parts if part)
+
+
+def pauses(measured: Pauses) -> str:
+    """The longest pause of the loop in each checkpoint."""
+    named = [("no checkpoint", measured.idle), *((f"checkpoint {n}", p) for n, p in enumerate(measured.checkpoints, 1))]
+    rows = [[name, f"{each.clock_ms:.2f}", f"{each.processor_ms:.2f}", f"{each.took_ms:,.0f}"] for name, each in named]
+    head = f"{measured.leases:,} leases held|longest pause, ms|its processor time, ms|in all, ms"
+    note = "processor time: of the loop's thread alone, whatever else the machine does."
+    return table(head.split("|"), rows) + "\n" + note
 
 
 def _about(results: Results) -> str:

@@ -95,7 +95,7 @@ def _components(gate: Gate, state: State) -> list[ComponentView]:
         "warn" if full else "ok",
         f"{percent}% of the disk is in use" + (": shorten retention, purge dead letters or add space" if full else ""),
     )
-    return [journal, disk, _memory(gate), _loop(gate), _publishing(gate)]
+    return [journal, disk, _memory(gate), _loop(gate), _publishing(gate), _recovery(gate)]
 
 
 def _memory(gate: Gate) -> ComponentView:
@@ -118,6 +118,18 @@ def _publishing(gate: Gate) -> ComponentView:
     if levels.level is Level.NORMAL:
         return ComponentView("publishing", "ok", "messages are taken")
     return ComponentView("publishing", "warn", f"{levels.level.word}: {levels.reason}")
+
+
+def _recovery(gate: Gate) -> ComponentView:
+    aside = gate.server.opened.quarantined
+    if not aside:
+        return ComponentView("recovery", "ok", f"took {gate.server.recovery_s:.1f} s")
+    return ComponentView(
+        "recovery",
+        "warn",
+        f"{aside} damaged files are kept in quarantine/ of the data directory: its .json files list what was lost; "
+        "restore what matters, then remove them",
+    )
 
 
 async def _deep(gate: Gate) -> ComponentView:

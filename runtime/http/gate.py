@@ -134,6 +134,8 @@ class Gate:
             "uptime_seconds": time.monotonic() - self.started,
             "disk_used_ratio": (space.total - space.free) / space.total,
             "journal_bytes": self.server.journal_bytes,
+            "recovery_seconds": self.server.recovery_s,
+            "quarantined_files": self.server.opened.quarantined,
             "read_only": 1 if self.state.live.read_only else 0,
             "process_cpu_seconds": time.process_time(),
             "process_resident_bytes": resident_bytes(),

@@ -28,7 +28,9 @@ from dovetail.core.state import Durable
 MAGIC: Final = b"DVTC"
 VERSION: Final = 1
 SLICE_ITEMS: Final = 250
-"""Items encoded, or keys sorted, in one piece."""
+"""Items encoded, or keys sorted, in one piece at most."""
+SLICE_BYTES: Final = 32 << 10
+"""A piece ends when it has grown to this: what a single item may hold is bounded where it grows."""
 
 _HEAD: Final = Layout(">4sB3x")
 _LENGTH: Final = Layout(">I")
@@ -59,8 +61,23 @@ def _sections(durable: Durable) -> Iterator[bytes]:
 
 
 def _section(name: str, content: object) -> bytes:
-    data = msgspec.msgpack.encode((name, content), enc_hook=_map_to_pairs)
+    data = _encode((name, content))
     return _LENGTH.pack(len(data)) + data
+
+
+def _section_of_pairs(name: str, pairs: list[bytes]) -> bytes:
+    """The section that `_section` would make of pairs that are encoded already."""
+    data = b"".join((b"\x92", _encode(name), _array_head(len(pairs)), *pairs))
+    return _LENGTH.pack(len(data)) + data
+
+
+def _array_head(count: int) -> bytes:
+    """How msgpack begins an array; a piece has fewer than 65,536 items."""
+    return bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2)
+
+
+def _encode(value: object) -> bytes:
+    return msgspec.msgpack.encode(value, enc_hook=_map_to_pairs)
 
 
 def _map_sections(name: str, mapping: Map[Any, Any]) -> Iterator[bytes]:
@@ -71,8 +88,17 @@ def _map_sections(name: str, mapping: Map[Any, Any]) -> Iterator[bytes]:
         runs.append(run)
         yield b""
     in_order = merge(*runs)
-    while chosen := list(islice(in_order, SLICE_ITEMS)):
-        yield _section(name, [(key, mapping[key]) for key in chosen])
+    pairs: list[bytes] = []
+    size = 0
+    for key in in_order:
+        pair = _encode((key, mapping[key]))
+        pairs.append(pair)
+        size += len(pair)
+        if len(pairs) == SLICE_ITEMS or size >= SLICE_BYTES:
+            yield _section_of_pairs(name, pairs)
+            pairs, size = [], 0
+    if pairs:
+        yield _section_of_pairs(name, pairs)
 
 
 def decode(data: bytes) -> Durable:

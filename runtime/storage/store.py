@@ -21,7 +21,7 @@ from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
 from dovetail.runtime.storage.findings import Finding, Progress, RecoveryReport
-from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
+from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, QUARANTINE, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.recover import Recovered, recover
 from dovetail.runtime.storage.retention import Proposal, lowest_floor, propose
@@ -43,6 +43,8 @@ class Opened(Struct, frozen=True):
     salt: int
     broker_id: str
     report: RecoveryReport
+    quarantined: int = 0
+    """Files that a repair could not use, of this start or an earlier one, and that nobody has removed since."""
 
 
 def open_store(
@@ -64,6 +66,7 @@ def open_store(
         if recovered.aside:
             moved = yield from move_aside(recovered.aside, recovered.durable.lsn, report.findings)
             report = replace(report, quarantined=tuple(moved))
+        kept_aside = yield from list_dir(QUARANTINE)
     except Exception:
         yield Unlock(LOCK)
         raise
@@ -73,6 +76,7 @@ def open_store(
         recovered.identity.salt,
         recovered.identity.broker_id,
         report,
+        sum(not info.name.endswith(".json") for info in kept_aside),
     )
     return store, opened
 

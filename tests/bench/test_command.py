@@ -23,6 +23,13 @@ def test_bench_core_prints_parts_and_storage(tmp_path: Path) -> None:
     assert "append, 100 partitions" in ran.stdout
 
 
+def test_bench_pauses_prints_one_line_a_checkpoint(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["pauses", "--leases", "40", "--rounds", "2", "--data", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    assert "40 leases held" in ran.stdout
+    assert "checkpoint 2" in ran.stdout
+
+
 def test_a_choice_that_leaves_nothing_names_what_there_is() -> None:
     ran = CliRunner().invoke(app, ["--only", "no such load"])
     assert ran.exit_code == 1

@@ -48,6 +48,11 @@ class Api:
             with error:
                 raise Refused(error.code, json.loads(error.read())["error"], dict(error.headers)) from None
 
+    def metrics(self) -> str:
+        """The figures for Prometheus, as text."""
+        with urllib.request.urlopen(f"{self.base}/metrics", timeout=20) as answer:
+            return str(answer.read().decode())
+
     def get(self, path: str, **query: Any) -> Any:
         return self.call("GET", path, **query)
 

@@ -26,9 +26,22 @@ def test_health_names_its_components_and_a_deep_look_goes_through_the_journal(ap
         "loop",
         "memory",
         "publishing",
+        "recovery",
         "round trip",
     }
     assert api.get("/ready") == {"ready": True}
+
+
+def test_what_a_repair_kept_aside_is_seen_until_somebody_removes_it(start: Start, tmp_path: Path) -> None:
+    aside = tmp_path / "0" / "quarantine"
+    aside.mkdir(parents=True)
+    (aside / "00000000000000000007.json").write_text("[]")
+    (aside / "00000000000000000007.topics.orders.0.00000000000000000000.log.whole").write_bytes(b"damaged")
+    api = start()
+    recovery = next(each for each in api.get("/health")["components"] if each["name"] == "recovery")
+    assert recovery["status"] == "warn"
+    assert recovery["says"].startswith("1 damaged file")
+    assert "dovetail_quarantined_files 1" in api.metrics()
 
 
 def test_maintenance_takes_the_broker_out_of_the_balance(api: Api) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,7 @@ DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 
 
 def metric_names(api: Api) -> set[str]:
-    with urllib.request.urlopen(f"{api.base}/metrics", timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = api.metrics().splitlines()
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
     found = set(kinds)
     for name, kind in kinds.items():
