@@ -32,6 +32,7 @@ MODULES = (
     "assignment",
     "shelf",
     "codecs",
+    "files",
     "names",
     "step",
 )

@@ -13,9 +13,9 @@ from typing import Any
 from dovetail.core import inputs
 from dovetail.core.ids import Now, ordered
 from dovetail.core.node import Node
+from dovetail.core.retention import Proposal
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Free, Space, Task
-from dovetail.runtime.storage.retention import Proposal
 from dovetail.runtime.storage.space import Level, SpaceLimits, level_of, room_bytes
 from dovetail.runtime.storage.store import Store
 

@@ -11,13 +11,15 @@ Never     is the only copy of anything.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from itertools import chain
 from struct import Struct as Layout
 from struct import pack
 from typing import Final
 
 from msgspec import Struct
+
+from dovetail.core import files
 
 _POINT: Final = Layout(">II")
 _TIME: Final = Layout(">qI")
@@ -51,11 +53,11 @@ class Index:
 
     def place(self, offset: int) -> Point:
         """The last point at or before `offset`."""
-        return self._point(bisect_right(self._offsets, offset) - 1)
+        return self._point(files.last_up_to(self._offsets, offset))
 
     def place_at_time(self, arrival_ms: int) -> Point:
         """The last point that arrived before `arrival_ms`."""
-        return self._point(bisect_left(self._arrivals, arrival_ms) - 1)
+        return self._point(files.last_before(self._arrivals, arrival_ms))
 
     def _point(self, at: int) -> Point:
         if at < 0:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dovetail.core import files
 from dovetail.core.ids import check
 from dovetail.core.journal_format import (
     SEGMENT_HEADER_BYTES,
@@ -81,8 +82,7 @@ class Journal:
         check(frames[0].lsn == self.committed_lsn + 1, "I-LSN", self.committed_lsn, frames[0].lsn)
         size = sum(frame.size_bytes for frame in frames)
         buffers = [buffer for frame in frames for buffer in frame.buffers]
-        full = self._position + size > self._options.journal_segment_bytes
-        if full and self._position > SEGMENT_HEADER_BYTES:
+        if files.is_full(self._position, SEGMENT_HEADER_BYTES, size, self._options.journal_segment_bytes):
             if self.synced_lsn < self.committed_lsn:
                 yield Sync(journal_path(self.segments[-1].number))
             yield from self._roll(frames[0].lsn, buffers)
@@ -166,7 +166,7 @@ class Journal:
     def free(self, lsn: int) -> Task[None]:
         """Recycle the segments whose frames are all at or below `lsn`."""
         recycled: list[Spare] = []
-        while len(self.segments) > 1 and self.segments[1].first_lsn <= lsn + 1:
+        while len(self.segments) > 1 and files.is_spent(self.segments[1].first_lsn, lsn):
             segment = self.segments[0]
             path = journal_path(segment.number)
             if segment.size_bytes and len(self.spares) + len(recycled) < self._options.spare_segments_max:

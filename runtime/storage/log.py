@@ -8,14 +8,13 @@ Never     syncs by itself, and never trusts an index it has not checked against 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from msgspec import Struct
-
+from dovetail.core import files
 from dovetail.core.ids import check
 from dovetail.core.journal_format import Entry, FormatError, Short, entry_at
+from dovetail.core.retention import PartInfo
 from dovetail.runtime.storage import index as indexes
 from dovetail.runtime.storage.disk import (
     Buffer,
@@ -46,17 +45,6 @@ class LogDamaged(Corrupted):
         super().__init__((found,))
         self.position = position
         self.reason = reason
-
-
-class PartInfo(Struct, frozen=True):
-    """A part as retention sees it: offsets `base..end` (excluded); nothing in it arrived after
-    `last_arrival_ms`."""
-
-    base: int
-    end: int
-    size_bytes: int
-    first_arrival_ms: int
-    last_arrival_ms: int
 
 
 class Part:
@@ -147,8 +135,7 @@ class LogFiles:
         if self.parts:
             last = self.parts[-1]
             first_arrival = yield from self.first_arrival_ms(last)
-            is_old = entry.record.arrival_ms - first_arrival > self._options.log_segment_ms
-            if last.size == 0 or not (is_old or last.size + entry.size_bytes > self._options.log_segment_bytes):
+            if not self._is_full(last.size, entry, first_arrival):
                 yield from self.index_of(last)
                 return last
             yield from self._write_index(last)
@@ -171,12 +158,17 @@ class LogFiles:
         if oldest is None:
             oldest = entries[at].record.arrival_ms
         while stop < len(entries):
-            size += entries[stop].size_bytes
-            is_old = entries[stop].record.arrival_ms - oldest > self._options.log_segment_ms
-            if is_old or size > self._options.log_segment_bytes:
+            if self._is_full(size, entries[stop], oldest):
                 break
+            size += entries[stop].size_bytes
             stop += 1
         return stop
+
+    def _is_full(self, size: int, entry: Entry, first_arrival_ms: int) -> bool:
+        """Whether the entry begins a part of its own behind one of `size` bytes."""
+        age_ms = entry.record.arrival_ms - first_arrival_ms
+        options = self._options
+        return files.is_part_full(size, entry.size_bytes, options.log_segment_bytes, age_ms, options.log_segment_ms)
 
     def _appended(self, part: Part, entries: Sequence[Entry]) -> None:
         index = part.index
@@ -194,7 +186,7 @@ class LogFiles:
 
     def read(self, offset: int, bytes_max: int) -> Task[tuple[Entry, ...]]:
         """Whole entries from the one that contains `offset`, or the next there is; () at the end."""
-        first = max(0, bisect_right(self.parts, offset, key=_base) - 1)
+        first = max(0, files.last_up_to(self.parts, offset, key=_base))
         for place in range(first, len(self.parts)):
             found = yield from self._read_part(place, offset, bytes_max)
             if found:

@@ -11,9 +11,11 @@ What is known to be synced: what a checkpoint covers, what a frame names, everyt
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
+from dovetail.core.files import Loss, judge_loss
 from dovetail.core.journal_format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -38,6 +40,8 @@ from dovetail.runtime.storage.findings import Finding, Outcome, Unusable
 from dovetail.runtime.storage.layout import JOURNAL, journal_path, number_of
 
 Visit = Callable[[Frame], None]
+
+_OUTCOMES: Final = {Loss.CUT: Outcome.CUT, Loss.UNNEEDED: Outcome.UNNEEDED, Loss.LOST: Outcome.LOST}
 
 
 class FoundSegment(Struct, frozen=True):
@@ -244,14 +248,13 @@ class _Scanner:
         is_cut = len(data) < size_then and (isinstance(problem, Damage) or len(data) - at < FRAME_HEADER_BYTES)
         if is_cut:
             reason = f"the file was cut to {len(data)} bytes, it had {size_then}"
-        if self.lsn <= self.covered:
-            self._note(Outcome.UNNEEDED, segment, at, reason, self.lsn)
-            return True
-        if is_cut or self.synced >= self.lsn:
-            self._note(Outcome.LOST, segment, at, reason, self.lsn)
-        elif isinstance(problem, Damage) or proof.last_lsn:
-            self._note(Outcome.CUT, segment, at, f"an unfinished commit: {reason}", self.lsn)
-        return False
+        is_begun = isinstance(problem, Damage) or proof.last_lsn > 0
+        loss = judge_loss(self.lsn, self.covered, self.synced, is_cut, is_begun)
+        if loss is Loss.CUT:
+            reason = f"an unfinished commit: {reason}"
+        if loss is not Loss.NONE:
+            self._note(_OUTCOMES[loss], segment, at, reason, self.lsn)
+        return loss is Loss.UNNEEDED
 
     def _resume(self, segment: FoundSegment, data: bytes, at: int, bound: int | None) -> int | None:
         """After damage that a checkpoint covers: where the first frame that is needed begins, if it is here."""

@@ -16,15 +16,14 @@ from msgspec.structs import replace
 from dovetail.core.ids import check
 from dovetail.core.journal_format import EncodedFrame, Entry, Item
 from dovetail.core.records import LogTrimmed, TopicDeleted
+from dovetail.core.retention import PartInfo, Proposal, lowest_floor, propose
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
 from dovetail.runtime.storage.findings import Finding, Progress, RecoveryReport
 from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, QUARANTINE, StoreOptions, checkpoint_path, number_of
-from dovetail.runtime.storage.log import PartInfo
 from dovetail.runtime.storage.recover import Recovered, recover
-from dovetail.runtime.storage.retention import Proposal, lowest_floor, propose
 from dovetail.runtime.storage.salvage import damages, mend, move_aside
 
 PREPARE_BYTES = 1 << 20

@@ -258,8 +258,8 @@ ZOO = (
         "read-one-index-point-late",
         "dovetail.runtime.storage.index",
         "The search in the index lands behind what was asked for.",
-        "        return self._point(bisect_right(self._offsets, offset) - 1)\n",
-        "        return self._point(min(len(self._offsets) - 1, bisect_right(self._offsets, offset)))\n",
+        "        return self._point(files.last_up_to(self._offsets, offset))\n",
+        "        return self._point(min(len(self._offsets) - 1, files.last_up_to(self._offsets, offset) + 1))\n",
         scenarios=("memory-and-consumer-crashes",),
     ),
     Mutant(

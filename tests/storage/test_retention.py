@@ -13,10 +13,9 @@ from dovetail.core import batch
 from dovetail.core.compression import Compression
 from dovetail.core.journal_format import Entry, encode_entry
 from dovetail.core.records import BatchAppended, TopicConfig
+from dovetail.core.retention import PartInfo, Proposal, propose
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Kind, Op, Rename, Space, list_dir, run
-from dovetail.runtime.storage.log import PartInfo
-from dovetail.runtime.storage.retention import Proposal, propose
 from dovetail.runtime.storage.space import Level, SpaceLimits, level_of, room_bytes
 from dovetail.sim.disk import SimDisk
 from tests.storage.build import SMALL, Broker, sim_disk

@@ -1,4 +1,4 @@
-"""What may go: proposals for trimming logs, by age, bytes, count, and on ack.
+"""What of a log may go: proposals for trimming it, by age, bytes, count, and on ack.
 
 Promises  a proposal removes whole parts only, and never more than the topic's settings allow; what a group has not
           settled is the core's to protect (I-RETAIN), except where `bytes_max_hard` says otherwise.
@@ -11,9 +11,20 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from dovetail.core.ids import ordered
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Durable
-from dovetail.runtime.storage.log import PartInfo
+
+
+class PartInfo(Struct, frozen=True):
+    """A part as retention sees it: offsets `base..end` (excluded); nothing in it arrived after
+    `last_arrival_ms`."""
+
+    base: int
+    end: int
+    size_bytes: int
+    first_arrival_ms: int
+    last_arrival_ms: int
 
 
 class Proposal(Struct, frozen=True):
@@ -44,7 +55,7 @@ def propose(
 
 def lowest_floor(durable: Durable, log: int) -> int | None:
     """The lowest floor of the groups that read a log; None when none does."""
-    found = (durable.cursors.get((group, log)) for group in durable.groups)
+    found = (durable.cursors.get((group, log)) for group, _ in ordered(durable.groups))
     return min((cursor.floor for cursor in found if cursor is not None), default=None)
 
 
