@@ -37,7 +37,11 @@ def judge(durable: Durable, log: int, batch: Publish) -> SentBatch | None:
             return sent
     newest = known.recent[-1]
     expected = next_sequence(newest.sequence, newest.count)
-    if batch.base_sequence != expected:
+    behind = (expected - batch.base_sequence) % (1 << 31)
+    if batch.count <= behind < 1 << 30:
+        reason = f"producer {batch.producer_id} is at sequence {expected}: this batch, {batch.base_sequence}, is stored"
+        raise Refusal(Status.EXISTS, f"{reason}, and where is no longer remembered")
+    if behind:
         reason = f"producer {batch.producer_id} is at sequence {expected}, this batch has {batch.base_sequence}"
         raise Refusal(Status.INVALID, reason)
     return None

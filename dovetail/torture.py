@@ -130,11 +130,11 @@ class Report(Struct, frozen=True):
 
 
 class Process:
-    """A broker process on `data`, on ports of the system's choice."""
+    """A broker process on `data`, on a port of the system's choice unless `listen` names one."""
 
-    def __init__(self, data: str) -> None:
-        command = [sys.executable, "-m", "dovetail", "serve", "--data", data, "--listen", "127.0.0.1:0"]
-        self._process = subprocess.Popen([*command, "--http", ""], stderr=subprocess.PIPE)
+    def __init__(self, data: str, *options: str, listen: str = "127.0.0.1:0") -> None:
+        command = [sys.executable, "-m", "dovetail", "serve", "--data", data, "--listen", listen, "--http", ""]
+        self._process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE)
 
     def port(self) -> int:
         """Where it listens, when it does; raises `Broken` with what it said if it ends instead."""

@@ -41,6 +41,9 @@ def session(
     """The Spark session of this process, made when there is none. `settings` are Spark's own, and win."""
     check_master(master)
     os.environ["JAVA_HOME"] = java_home(os.environ)
+    if master.startswith("local"):
+        # Spark's own setting for it is only heeded by `spark-submit`.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     chosen = {**_settings(master, memory), **(settings or {})}
@@ -100,7 +103,6 @@ def _settings(master: str, memory: str) -> dict[str, str]:
             # Nobody else may connect to a session on one machine, whatever its name resolves to.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.pyspark.python": sys.executable,
             # Few and large beats many and small here; on a cluster Spark's own 200 are right.
             "spark.sql.shuffle.partitions": str(max(8, 2 * cores)),
         }

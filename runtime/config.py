@@ -59,6 +59,8 @@ class Config(Struct, frozen=True):
     trace_wire: bool = False
     record: str = ""
     """Where a recording of the core's inputs is kept; empty: none is."""
+    trace: str = ""
+    """Where a trace for `dovetail report` is kept; empty: none is."""
 
 
 class BadAddress(ValueError):
@@ -136,6 +138,7 @@ SETTINGS = (
     ),
     Setting("trace_wire", "trace_wire", Kind.YES_NO, "Log every frame on the wire, without payloads."),
     Setting("record", "record", Kind.TEXT, "Where a recording for `dovetail sim replay` is kept; empty for none."),
+    Setting("trace", "trace", Kind.TEXT, "Where a trace for `dovetail report` is kept; empty for none."),
     Setting("tokens", "tokens", Kind.TEXT, "The file of tokens (`dovetail token add` writes it); empty for none."),
     Setting("tls.cert", "tls_cert", Kind.TEXT, "Certificate chain, PEM; with it both ports speak TLS."),
     Setting("tls.key", "tls_key", Kind.TEXT, "The certificate's private key, PEM."),

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -50,6 +51,7 @@ from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.lookback import Show, look_back
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import Opened, Store, open_store
+from dovetail.runtime.tracing import Tracer
 from dovetail.runtime.wire_trace import WireTrace
 
 log = structlog.get_logger("broker")
@@ -84,7 +86,15 @@ def clock() -> Now:
 class Server:
     """A running broker: `await Server.start(config)`, then `port`, `stop()`, `wait()`."""
 
-    def __init__(self, config: Config, security: Security, disk: RealDisk, store: Store, opened: Opened) -> None:
+    def __init__(
+        self,
+        config: Config,
+        security: Security,
+        disk: RealDisk,
+        store: Store,
+        opened: Opened,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.config = config
         self.security = security
         self.opened = opened
@@ -94,6 +104,7 @@ class Server:
         self._messages = MessageLog(lambda: self.node.state)
         self.lives = Lives()
         self._recorder = _recorder(config, opened)
+        self._tracer = tracer
         self.node = _new_node(config, opened, self._observe, security.keyring)
         self.port = 0
         self.http_port = 0
@@ -133,7 +144,9 @@ class Server:
         """Set when an operator asked over HTTP for a stop; whoever runs the server calls `stop`."""
 
     @classmethod
-    async def start(cls, config: Config, on_progress: Callable[[Progress], None] | None = None) -> Server:
+    async def start(
+        cls, config: Config, on_progress: Callable[[Progress], None] | None = None, tracer: Tracer | None = None
+    ) -> Server:
         """Recover the data directory, then listen; raises `StartFailed`."""
         try:
             security = Security(config)
@@ -158,11 +171,13 @@ class Server:
             disk.close()
             raise _start_failure(config.data, error) from error
         try:
-            server = cls(config, security, disk, store, opened)
+            server = cls(config, security, disk, store, opened, tracer)
             server.recovery_s = recovery_s
         except OSError as error:
             disk.close()
             raise StartFailed(f"can't record: {error}; choose another directory with --record", Exit.DISK) from error
+        if tracer is not None:
+            tracer.begin(opened.broker_id, opened.durable, _terms(config), round(recovery_s * 1_000_000))
         if server.connections_max < config.connections_max:
             wish = needed(config.connections_max, config.http_connections_max)
             text = (
@@ -259,6 +274,8 @@ class Server:
         self._disk.close()
         if self._recorder is not None:
             self._recorder.close()
+        if self._tracer is not None:
+            self._tracer.close()
 
     def _observe(
         self,
@@ -272,6 +289,8 @@ class Server:
         self.lives.observe(self.node.state, now, arrived, records, effects)
         if self._recorder is not None:
             self._recorder.observe(now, arrived, records, effects)
+        if self._tracer is not None:
+            self._tracer.observe(now, arrived, records, effects, self.node.state.durable)
 
     def _wake(self) -> None:
         """Have a tick run after everything that is ready now was received."""
@@ -610,6 +629,19 @@ def listen_trouble(host: str, port: int, error: OSError, option: str) -> str:
 
 def _recorder(config: Config, opened: Opened) -> Recorder | None:
     return Recorder(config.record, opened.durable, config.settings) if config.record else None
+
+
+def _terms(config: Config) -> str:
+    """What whoever judges a trace of this broker has to know, as JSON."""
+    topic = config.settings.topic_defaults
+    known = {
+        "live": True,
+        "lease_ms": topic.lease_ms,
+        "max_retries": topic.max_retries,
+        "session_timeout_ms": config.settings.session_timeout_ms,
+        "honest_clock": True,
+    }
+    return msgspec.json.encode(known).decode()
 
 
 def _new_node(config: Config, opened: Opened, observe: Observer, keyring: Keyring | None) -> Node:

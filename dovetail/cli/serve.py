@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
 import signal
 import sys
 import time
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dovetail.runtime.config import Config, Origins
     from dovetail.runtime.server import Server
     from dovetail.runtime.storage.findings import Progress as Step
+    from dovetail.runtime.tracing import Tracer
 
 
 def serve(
@@ -29,6 +32,7 @@ def serve(
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP; empty for none. [127.0.0.1:7480]")] = None,
     partitions: Annotated[str | None, typer.Option(help="Partitions of a topic made on first use.")] = None,
     record: Annotated[str | None, typer.Option(help="Keep a recording here, for `dovetail sim replay`.")] = None,
+    trace: Annotated[str | None, typer.Option(help="Keep a trace here, for `dovetail report`.")] = None,
     tokens: Annotated[str | None, typer.Option(help="The file of tokens; `dovetail token add` writes it.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text, json, or auto: text on a terminal, else JSON.")] = None,
     log_level: Annotated[
@@ -45,6 +49,7 @@ def serve(
         "http": http,
         "partitions": partitions,
         "record": record,
+        "trace": trace,
         "tokens": tokens,
         "log_format": log_format,
         "log_level": log_level,
@@ -70,7 +75,8 @@ async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Co
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        server = await Server.start(config, _progress())
+        tracer = _tracer(config.trace)
+        server = await Server.start(config, _progress(), tracer)
     except StartFailed as error:
         log.error("start failed", reason=str(error))
         return int(error.code)
@@ -94,6 +100,22 @@ async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Co
     await server.stop()
     log.info("stopped")
     return int(Exit.OK)
+
+
+def _tracer(directory: str) -> Tracer | None:
+    """What is told of every step, where a trace is wanted."""
+    from dovetail.runtime.server import StartFailed
+    from dovetail.runtime.tracing import Tracer
+
+    if not directory:
+        return None
+    if importlib.util.find_spec("pyarrow") is None:
+        raise StartFailed("a trace needs pyarrow: pip install 'dovetail[sim]', or start without --trace", Exit.USAGE)
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        raise StartFailed(f"can't trace: {error}; choose another directory with --trace", Exit.DISK) from error
+    return Tracer([sys.executable, "-m", "dovetail.tracing", directory])
 
 
 def _complain(log: structlog.stdlib.BoundLogger) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:

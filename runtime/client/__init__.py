@@ -10,6 +10,7 @@ from dovetail.runtime.client.backoff import Backoff
 from dovetail.runtime.client.client import Client, Partition, Topic, connect
 from dovetail.runtime.client.errors import BrokerError, Disconnected, DovetailError, Refused, TimedOut
 from dovetail.runtime.client.message import Message
+from dovetail.runtime.client.partitioning import partition_of
 from dovetail.runtime.client.producer import Producer, Receipt
 from dovetail.runtime.client.reading import Fetched
 from dovetail.runtime.client.subscription import Subscription
@@ -33,4 +34,5 @@ __all__ = [
     "TimedOut",
     "Topic",
     "connect",
+    "partition_of",
 ]

@@ -10,23 +10,25 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from dovetail.core.batch import RecordHeaders
+from dovetail.core.batch import NewRecord, RecordHeaders
 from dovetail.core.codes import NackReason, Outcome
 from dovetail.runtime.client import client as asynchronous
 from dovetail.runtime.client import message as messages
 from dovetail.runtime.client import producer as producers
 from dovetail.runtime.client import subscription as subscriptions
+from dovetail.runtime.client.appending import Identity, append
 from dovetail.runtime.client.client import URL, Topic
 from dovetail.runtime.client.durations import Duration
 from dovetail.runtime.client.errors import Disconnected
 from dovetail.runtime.client.message import WaitFor
 from dovetail.runtime.client.producer import Headers, Priority, Receipt, Value
+from dovetail.runtime.client.reading import Fetched
 
 T = TypeVar("T")
 
@@ -159,6 +161,34 @@ class Client:
     def topics(self, pattern: str = "#", *, timeout: Duration | None = None) -> list[Topic]:
         """The topics that match, sorted by name."""
         return self._open_loop().run(self._client.topics(pattern, timeout=timeout))
+
+    def fetch(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        offset: int = 0,
+        bytes_max: int = 1024 * 1024,
+        wait: Duration = 0,
+        timeout: Duration | None = None,
+    ) -> Future[Fetched]:
+        """Read a partition from an offset on, without a group. The future has what came, so that the next read may be
+        under way while this one's messages are looked at."""
+        return self._open_loop().submit(
+            self._client.fetch(
+                topic, partition=partition, offset=offset, bytes_max=bytes_max, wait=wait, timeout=timeout
+            )
+        )
+
+    def append(
+        self, topic: str, partition: int, records: Sequence[NewRecord], identity: Identity
+    ) -> Future[int | None]:
+        """Store one batch as it is, once, however often it is sent under this identity. The future has its offset."""
+        return self._open_loop().submit(append(self._client, topic, partition, records, identity))
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. One that does not exist is created, as its first message would do."""
+        return self._open_loop().run(self._client.partition_count(topic))
 
     def _open_loop(self) -> _Loop:
         if self._loop is None:

@@ -61,6 +61,11 @@ def murmur2(data: bytes) -> int:
     return state ^ state >> 15
 
 
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where producers put a key unless they are told otherwise."""
+    return (murmur3(key) & _POSITIVE) % partitions
+
+
 class Partitioner(Protocol):
     """Chooses among `partitions`, or `ANY`; is told when a batch of a topic is full or sent."""
 

@@ -89,11 +89,11 @@ class House:
         self._loop.close()
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Return when `condition` holds; that it never does is the failure `what`."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < end, f"waited {PATIENCE_S} s in vain: {what}"
+        assert time.monotonic() < end, f"waited {patience_s} s in vain: {what}"
         time.sleep(0.01)
 
 

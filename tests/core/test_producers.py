@@ -34,6 +34,22 @@ def test_a_gap_in_the_sequence_is_refused_and_says_what_was_expected() -> None:
     assert "at sequence 1" in answer.reason
 
 
+def test_a_batch_that_is_too_old_to_be_recognised_is_known_to_be_stored() -> None:
+    broker = Running()
+    for sequence in range(7):
+        broker.publish("a", "x", **ID, base_sequence=sequence)
+    answer = refusal(broker.publish("a", "x", **ID, base_sequence=1))
+    assert answer.status == Status.EXISTS
+    assert "is stored" in answer.reason
+
+
+def test_a_batch_that_begins_before_and_ends_behind_what_is_stored_is_refused() -> None:
+    broker = Running()
+    broker.publish("a", "x", **ID, base_sequence=0)
+    broker.publish("a", "x", **ID, base_sequence=1)
+    assert refusal(broker.publish("a", "x", "y", **ID, base_sequence=1)).status == Status.INVALID
+
+
 def test_a_producer_of_an_earlier_epoch_is_fenced() -> None:
     broker = Running()
     broker.publish("a", "x", producer_id=77, producer_epoch=3, base_sequence=0)

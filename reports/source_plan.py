@@ -1,0 +1,208 @@
+"""Which offsets of which logs are read, by whom: plain numbers, before anything is read.
+
+Promises  the slices of a plan cover each offset asked for once; the same bounds give the same slices, so that Spark may
+          plan a batch again after a crash; a filter is taken over only where it is kept exactly.
+Never     connects, or knows what a message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from dovetail.reports.source_options import Offsets, SourceError
+
+Log: TypeAlias = tuple[str, int]
+"""A topic's partition."""
+Bounds: TypeAlias = tuple[int, int]
+"""From the first, inclusive, to the end, exclusive."""
+FOREVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """What one task reads: the offsets from `first` to `end`, exclusive, of one log."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    must_be_there: bool = True
+    """Whether the first offset was there when somebody decided to begin with it."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.first}-{self.end - 1}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is left of a log's messages after the filters."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    low: Mapping[str, int] | None = None
+    since_us: int = -FOREVER
+    until_us: int = FOREVER
+    first: int = 0
+    end: int = FOREVER
+    partition_first: int = 0
+    partition_end: int = FOREVER
+
+    def has(self, log: Log) -> bool:
+        """Whether anything of a log is wanted."""
+        topic, partition = log
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions is None or partition in self.partitions)
+            and self.partition_first <= partition < self.partition_end
+        )
+
+    @property
+    def all_times(self) -> bool:
+        """Whether the time of a message does not matter."""
+        return self.since_us == -FOREVER and self.until_us == FOREVER
+
+    def within(self, since_ms: int | None, until_ms: int | None) -> Wanted:
+        """The same, of messages of this time only."""
+        since_us = self.since_us if since_ms is None else max(self.since_us, since_ms * 1000)
+        until_us = self.until_us if until_ms is None else min(self.until_us, until_ms * 1000)
+        return replace(self, since_us=since_us, until_us=until_us)
+
+
+def narrow(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+    """What is wanted after the filters, and those of them that Spark has to apply itself."""
+    left: list[Filter] = []
+    for each in filters:
+        narrower = _narrowed(wanted, each)
+        if narrower is None:
+            left.append(each)
+        else:
+            wanted = narrower
+    return wanted, left
+
+
+def _narrowed(wanted: Wanted, filter: Filter) -> Wanted | None:
+    column = filter.attribute[0] if hasattr(filter, "attribute") and len(filter.attribute) == 1 else ""
+    if isinstance(filter, IsNotNull):
+        return wanted if column in ("topic", "partition", "offset", "timestamp") else None
+    value = getattr(filter, "value", None)
+    match column:
+        case "topic":
+            return _narrow_topic(wanted, filter, value)
+        case "partition" | "offset":
+            return _narrow_number(wanted, filter, value, column)
+        case "timestamp":
+            return _narrow_time(wanted, filter, value)
+        case _:
+            return None
+
+
+def _narrow_topic(wanted: Wanted, filter: Filter, value: Any) -> Wanted | None:
+    if isinstance(filter, EqualTo | EqualNullSafe) and isinstance(value, str):
+        only = frozenset({value})
+    elif isinstance(filter, In):
+        only = frozenset(value)
+    else:
+        return None
+    return replace(wanted, topics=only if wanted.topics is None else wanted.topics & only)
+
+
+def _narrow_number(wanted: Wanted, filter: Filter, value: Any, column: str) -> Wanted | None:
+    if isinstance(filter, In) and column == "partition":
+        only = frozenset(value)
+        return replace(wanted, partitions=only if wanted.partitions is None else wanted.partitions & only)
+    bounds = _bounds(filter, value) if isinstance(value, int) else None
+    if bounds is None:
+        return None
+    if column == "offset":
+        return replace(wanted, first=max(wanted.first, bounds[0]), end=min(wanted.end, bounds[1]))
+    return replace(
+        wanted,
+        partition_first=max(wanted.partition_first, bounds[0]),
+        partition_end=min(wanted.partition_end, bounds[1]),
+    )
+
+
+def _narrow_time(wanted: Wanted, filter: Filter, value: Any) -> Wanted | None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    bounds = _bounds(filter, round(value.timestamp() * 1_000_000))
+    if bounds is None:
+        return None
+    return replace(wanted, since_us=max(wanted.since_us, bounds[0]), until_us=min(wanted.until_us, bounds[1]))
+
+
+def _bounds(filter: Filter, value: int) -> Bounds | None:
+    """The whole numbers that pass a comparison."""
+    match filter:
+        case EqualTo() | EqualNullSafe():
+            return value, value + 1
+        case GreaterThan():
+            return value + 1, FOREVER
+        case GreaterThanOrEqual():
+            return value, FOREVER
+        case LessThan():
+            return -FOREVER, value
+        case LessThanOrEqual():
+            return -FOREVER, value + 1
+        case _:
+            return None
+
+
+def place(offsets: Offsets, log: Log, kept: Bounds) -> int:
+    """Where in a log that keeps these offsets one begins or ends."""
+    chosen = offsets.of(*log)
+    if chosen == "earliest":
+        return kept[0]
+    if chosen == "latest":
+        return kept[1]
+    return chosen
+
+
+def check_named(offsets: Offsets, logs: Mapping[Log, Bounds], option: str) -> None:
+    """Refuse an option that names a log which is not read."""
+    for topic, partition in offsets.named:
+        if (topic, partition) not in logs:
+            raise SourceError(
+                f"{option} names partition {partition} of topic {topic!r}, which is not read or not there"
+            )
+
+
+def split(part: Slice, per_task: int) -> Iterator[Slice]:
+    """A slice in pieces of so many offsets at most."""
+    first = part.first
+    while first < part.end:
+        end = min(part.end, first + per_task)
+        yield replace(part, first=first, end=end, must_be_there=part.must_be_there and first == part.first)
+        first = end
+
+
+def limited(start: Mapping[Log, int], end: Mapping[Log, int], most: int) -> dict[Log, int]:
+    """Ends of logs so that about `most` offsets lie before them, each log's share as large as what it has waiting."""
+    waiting = {log: max(0, end[log] - start.get(log, 0)) for log in end}
+    total = sum(waiting.values())
+    if total <= most:
+        return dict(end)
+    found: dict[Log, int] = {}
+    left = most
+    for log in sorted(end):
+        # Rounded up, so that no log with something waiting has to wait for ever.
+        share = min(waiting[log], left, -(-waiting[log] * most // total))
+        found[log] = start.get(log, 0) + share if share else min(start.get(log, end[log]), end[log])
+        left -= share
+    return found

@@ -1,0 +1,220 @@
+"""Spark reads and writes a real broker's topics: exactly what was asked for, once, whoever is restarted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
+
+from dovetail.core.state import Settings
+from dovetail.reports import sink
+from dovetail.reports.source import COLUMNS, DovetailSource
+from dovetail.reports.source_options import SourceError, read_options
+from dovetail.runtime.client import blocking
+from dovetail.spark import register
+from dovetail.torture import Process
+from tests.broker.house import House, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COUNT = 1_200
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A broker with 1,200 messages in three partitions of `orders`, and one in `lone`."""
+    house = House(str(tmp_path_factory.mktemp("broker")), Settings(partitions=PARTITIONS))
+    with blocking.connect(url(house)) as dv:
+        with dv.producer("orders", linger_ms=2, batch_bytes=2_000) as orders:
+            for number in range(COUNT):
+                headers = {"number": str(number)} if number % 2 else None
+                orders.send(f"order {number}", key=f"k{number % 50}", headers=headers)
+        dv.publish("lone", "alone")
+    yield house
+    house.stop()
+
+
+@pytest.fixture(scope="module")
+def spark_with(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def url(house: House) -> str:
+    return f"dovetail://127.0.0.1:{house.port}"
+
+
+def load(spark: SparkSession, house: House, **options: str) -> DataFrame:
+    return spark.read.format("dovetail").options(url=url(house), **options).load()
+
+
+def test_every_message_is_read_once_as_it_was_sent(spark_with: SparkSession, broker: House) -> None:
+    rows = load(spark_with, broker, topic="orders,lone", maxOffsetsPerTask="100", fetchBytes="4000").collect()
+    lone = [row for row in rows if row.topic == "lone"]
+    orders = [row for row in rows if row.topic == "orders"]
+    assert [bytes(row.value) for row in lone] == [b"alone"]
+    assert sorted(bytes(row.value) for row in orders) == sorted(b"order %d" % number for number in range(COUNT))
+    assert len({(row.partition, row.offset) for row in orders}) == COUNT
+    for row in orders:
+        number = int(bytes(row.value).split()[1])
+        assert bytes(row.key) == b"k%d" % (number % 50)
+        assert [(each.key, bytes(each.value)) for each in row.headers] == (
+            [("number", b"%d" % number)] if number % 2 else []
+        )
+        assert row.timestamp.year >= 2024
+
+
+def test_exactly_the_offsets_asked_for_by_options_and_filters(spark_with: SparkSession, broker: House) -> None:
+    places = {"startingOffset": json.dumps({"orders": {"0": 5, "1": "latest"}}), "endingOffset": "60"}
+    found = load(spark_with, broker, topic="orders", **places).where("offset <> 7 and partition < 2 and offset <= 50")
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert sorted((row.partition, row.offset) for row in found.select("partition", "offset").collect()) == [
+        (0, offset) for offset in range(5, 51) if offset != 7
+    ]
+    # What the source has taken over is not done again: only the inequality is left for Spark.
+    assert "<= 50" not in plan
+    assert "< 2" not in plan
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": "order"}, "has no topic 'order': did you mean orders?"),
+        ({"topic": "orders", "url": "127.0.0.1:1"}, "no broker at dovetail://127.0.0.1:1"),
+        ({"topic": "orders", "endingOffset": "9999999"}, "ends before offset"),
+        ({"topic": "orders", "startingOffset": '{"orders": {"9": 0}}'}, "names partition 9 of topic 'orders'"),
+        ({}, "nothing to read is named"),
+    ],
+)
+def test_what_can_not_be_read_is_one_line_that_says_why(broker: House, options: dict[str, str], says: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        read(url=url(broker), **options) if "url" not in options else read(**options)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def read(**options: str) -> list[dict[str, Any]]:
+    """What Spark would be handed, without Spark."""
+    reader = DovetailSource(options).reader(COLUMNS)
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_mistake_reaches_whoever_uses_spark_as_one_line(spark_with: SparkSession, broker: House) -> None:
+    with pytest.raises(AnalysisException, match="SourceError: there is no option 'tpoic', did you mean topic"):
+        load(spark_with, broker, tpoic="orders")
+
+
+def test_a_job_that_is_written_again_under_its_id_stores_nothing_twice(spark_with: SparkSession, broker: House) -> None:
+    rows = load(spark_with, broker, topic="orders").selectExpr("key", "value", "headers", "partition").coalesce(1)
+    for _ in range(2):
+        rows.write.format("dovetail").mode("append").options(
+            url=url(broker), topic="copied", writeId="nightly", batchRows="7"
+        ).save()
+    copied = [row["value"] for row in read(url=url(broker), topic="copied")]
+    assert sorted(copied) == sorted(b"order %d" % number for number in range(COUNT))
+
+
+def test_a_task_that_fails_in_the_middle_and_runs_again_stores_nothing_twice(broker: House) -> None:
+    options = read_options({"url": url(broker), "topic": "retried", "batchRows": "10"})
+    place = sink._place("a job", 0, 0)
+    batch = pa.record_batch({"value": [f"row {number}" for number in range(200)]})
+
+    def failing() -> Iterator[Any]:
+        yield batch
+        raise ConnectionResetError("the executor is lost")
+
+    with pytest.raises(ConnectionResetError):
+        sink._write(options, place, 0, failing())
+    after = pa.record_batch({"value": [f"row {number}" for number in range(200, 205)]})
+    for _ in range(2):
+        assert sink._write(options, place, 0, iter([batch, after])).messages == 205
+    with blocking.connect(url(broker)) as dv:
+        found = dv.fetch("retried", bytes_max=1 << 20).result()
+    assert [message.text for message in found.messages] == [f"row {number}" for number in range(205)]
+
+
+def test_a_task_of_an_older_batch_of_the_stream_is_fenced(broker: House) -> None:
+    options = read_options({"url": url(broker), "topic": "fenced"})
+    rows = pa.record_batch({"value": ["x"]})
+    sink._write(options, sink._place("a query", 0, 5), 0, iter([rows]))
+    with pytest.raises(SourceError, match="has gone on to epoch 5"):
+        sink._write(options, sink._place("a query", 0, 4), 0, iter([rows]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"value": IntegerType(), "topic": StringType()}, "column value is int, it must be binary or string"),
+        ({"value": StringType(), "text": StringType()}, "'text' means nothing to a topic"),
+        ({"key": StringType()}, "no column value"),
+        ({"value": StringType()}, "no topic is named"),
+        ({"value": StringType(), "topic": StringType(), "headers": StringType()}, "column headers is string"),
+    ],
+)
+def test_rows_that_are_no_messages_are_refused_by_their_columns(columns: dict[str, DataType], says: str) -> None:
+    schema = StructType([StructField(name, type) for name, type in columns.items()])
+    with pytest.raises(SourceError, match=says):
+        DovetailSource({} if says == "no topic is named" or "topic" in columns else {"topic": "x"}).writer(
+            schema, False
+        )
+
+
+def test_what_retention_took_is_an_error_or_skipped(broker: House) -> None:
+    with blocking.connect(url(broker)) as dv:
+        for number in range(4):
+            dv.publish("short", str(number), partition=0)
+    trim(broker, "short", 3)
+    asked = {"url": url(broker), "topic": "short", "startingOffset": "1"}
+    with pytest.raises(SourceError, match="retention took them"):
+        read(**asked)
+    assert [row["offset"] for row in read(**asked, failOnDataLoss="false")] == [3]
+    assert len(read(url=url(broker), topic="short")) == 1
+
+
+def test_only_messages_of_the_time_asked_for(broker: House) -> None:
+    times = sorted(row["timestamp"] for row in read(url=url(broker), topic="orders"))
+    middle = times[COUNT // 2]
+    asked = {"url": url(broker), "topic": "orders"}
+    since = read(**asked, startingTime=middle.isoformat())
+    until = read(**asked, endingTime=middle.isoformat())
+    assert all(row["timestamp"] >= middle for row in since)
+    assert all(row["timestamp"] < middle for row in until)
+    assert len(since) + len(until) == COUNT
+
+
+def trim(house: House, topic: str, start: int) -> None:
+    from dovetail.core.inputs import TrimLog
+
+    def submit() -> None:
+        durable = house.server.node.state.durable
+        log = durable.topics[durable.topics_by_name[topic]].first_log
+        house.server.node.submit(TrimLog(log, start, start))
+        house.server.wake()
+
+    house.call(submit)
+    with blocking.connect(url(house)) as dv:
+        wait_until(lambda: dv.topics(topic)[0].partitions[0].start == start, "the log was not trimmed")
+
+
+def test_a_wrong_token_is_one_line_too(tmp_path: Path) -> None:
+    tokens = str(tmp_path / "tokens.json")
+    subprocess.run(
+        [sys.executable, "-m", "dovetail", "token", "add", tokens, "reader"], check=True, capture_output=True
+    )
+    broker = Process(str(tmp_path / "data"), "--tokens", tokens)
+    options = {"url": f"127.0.0.1:{broker.port()}", "token": "not this", "topic": "orders"}
+    try:
+        with pytest.raises(SourceError, match=r"^dovetail://127\.\S+: .*the token is not known"):
+            read(**options)
+    finally:
+        broker.kill()
