@@ -1,26 +1,35 @@
 """What the broker counts about itself, in Prometheus' text format.
 
-Promises  counting costs a few additions per step; labels are topics and groups, whose number is bounded.
+Promises  counting costs a few additions per step; labels are topics, groups and members, whose numbers are bounded.
 Never     influences a decision.
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
-from dovetail.core.codes import SettleAction
-from dovetail.core.effects import AnyEffect, Deliver, Refused, Reply
+from dovetail.core.codes import Priority, SettleAction
+from dovetail.core.effects import AnyEffect, Assign, Deliver, Refused, Reply
 from dovetail.core.flow import arrived_ms
 from dovetail.core.ids import Now, ordered
 from dovetail.core.inputs import AnyInput, SessionClosed, Settle
 from dovetail.core.intervals import total
+from dovetail.core.names import is_hidden
 from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Rebalanced, Settled
 from dovetail.core.state import State
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
+LANES = tuple([each.name.lower() for each in Priority if each])
+MEMBERS_MAX = 1_000
+"""Members with figures of their own; the rest are one, called `(others)`."""
+BATCHES_MAX = 64
+"""Of each log the newest batches whose arrival is remembered, to know how long their first delivery took."""
 LEASES_MAX = 10_000
 """Deliveries whose beginning is remembered, to know how long they took."""
 
@@ -29,7 +38,7 @@ class Histogram:
     """Counts of durations by upper bound."""
 
     def __init__(self) -> None:
-        self.counts = [0] * len(SECONDS)
+        self._counts = [0] * (len(SECONDS) + 1)
         self.count = 0
         self.sum = 0.0
 
@@ -37,13 +46,11 @@ class Histogram:
         """Count one duration."""
         self.count += 1
         self.sum += seconds
-        for place, bound in enumerate(SECONDS):
-            if seconds <= bound:
-                self.counts[place] += 1
+        self._counts[bisect_left(SECONDS, seconds)] += 1
 
     def lines(self, name: str) -> Iterator[str]:
-        """The histogram as Prometheus reads it."""
-        for bound, count in zip(SECONDS, self.counts, strict=True):
+        """The histogram as Prometheus reads it: each bucket holds the ones below it too."""
+        for bound, count in zip(SECONDS, accumulate(self._counts), strict=False):
             yield f'{name}_bucket{{le="{bound}"}} {count}'
         yield f'{name}_bucket{{le="+Inf"}} {self.count}'
         yield f"{name}_sum {self.sum:.6f}"
@@ -53,9 +60,10 @@ class Histogram:
 class Work:
     """How one session does: how long it takes, and how often it fails."""
 
-    __slots__ = ("count", "errors", "sum_ms")
+    __slots__ = ("count", "delivered", "errors", "sum_ms")
 
     def __init__(self) -> None:
+        self.delivered = 0
         self.count = 0
         self.errors = 0
         self.sum_ms = 0
@@ -71,10 +79,31 @@ class Work:
         return round(self.errors / self.count, 4) if self.count else 0.0
 
 
-class Metrics:
-    """Listens to every step of a node and to its disk."""
+class Pauses:
+    """Listens to the garbage collector: what it takes, nobody is served."""
 
     def __init__(self) -> None:
+        self.seconds = Histogram()
+        self._began = 0.0
+        gc.callbacks.append(self._heard)
+
+    def _heard(self, phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds.add(time.perf_counter() - self._began)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._heard in gc.callbacks:
+            gc.callbacks.remove(self._heard)
+
+
+class Metrics:
+    """Listens to every step of a node, whose `state` it may look at, and to its disk."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._state = state
         self.steps = 0
         self.published: Counter[int] = Counter()
         self.published_bytes: Counter[int] = Counter()
@@ -88,6 +117,14 @@ class Metrics:
         self.commits = Histogram()
         self.jobs = Histogram()
         self.settle_times = Histogram()
+        self.delivery_times = Histogram()
+        self.assign_times = Histogram()
+        self.moved: Counter[int] = Counter()
+        self.pauses = Pauses()
+        self._arrived: dict[int, deque[tuple[int, int]]] = {}
+        self._shares: dict[int, dict[int, str]] = {}
+        self._planned: dict[int, tuple[int, int]] = {}
+        """Group to the generation and time of its newest plan."""
         self.work: dict[int, Work] = {}
         self._granted_ms: dict[int, int] = {}
 
@@ -105,6 +142,7 @@ class Metrics:
                 case BatchAppended():
                     self.published[record.log] += record.count
                     self.published_bytes[record.log] += record.size_bytes
+                    self._note_arrival(now, record)
                 case Settled():
                     self.settled[record.group] += record.last - record.first + 1
                 case AttemptFailed():
@@ -113,6 +151,7 @@ class Metrics:
                     self.dead[record.group] += 1
                 case Rebalanced():
                     self.rebalances[record.group] += 1
+                    self._note_plan(now, record)
                 case Expired():
                     self.expired[record.group] += record.last - record.first + 1
                 case _:
@@ -124,18 +163,56 @@ class Metrics:
                 self.work.pop(each.session, None)
         for effect in effects:
             if isinstance(effect, Deliver):
-                self.delivered[effect.log] += total(effect.ranges)
+                count = total(effect.ranges)
+                self.delivered[effect.log] += count
+                self._work(effect.session).delivered += count
+                if effect.attempt <= 1:
+                    self._note_delivery(now, effect)
                 if effect.lease:
                     self._granted_ms[effect.lease] = now.mono_ms
                     if len(self._granted_ms) > LEASES_MAX:
                         del self._granted_ms[next(iter(self._granted_ms))]
             elif isinstance(effect, Reply) and isinstance(effect.answer, Refused):
                 self.refused[effect.answer.status] += 1
+            elif isinstance(effect, Assign):
+                self._note_assignment(now, effect)
+
+    def _work(self, session: int) -> Work:
+        work = self.work.get(session)
+        if work is None:
+            work = self.work[session] = Work()
+        return work
+
+    def _note_arrival(self, now: Now, record: BatchAppended) -> None:
+        marks = self._arrived.get(record.log)
+        if marks is None:
+            marks = self._arrived[record.log] = deque(maxlen=BATCHES_MAX)
+        marks.append((record.base, now.mono_ms))
+
+    def _note_delivery(self, now: Now, effect: Deliver) -> None:
+        """Count how long the first of what is delivered had been there, if that is remembered."""
+        marks = self._arrived.get(effect.log)
+        offset = effect.ranges[0][0]
+        if marks and marks[0][0] <= offset:
+            place = bisect_right(marks, (offset, now.mono_ms)) - 1
+            self.delivery_times.add((now.mono_ms - marks[place][1]) / 1000)
+
+    def _note_plan(self, now: Now, plan: Rebalanced) -> None:
+        """Count the partitions that get another owner."""
+        shares = {slot: member for member, slots in plan.shares for slot in slots}
+        before = self._shares.get(plan.group, {})
+        self.moved[plan.group] += sum(1 for slot, member in shares.items() if before.get(slot, member) != member)
+        self._shares[plan.group] = shares
+        self._planned[plan.group] = (plan.generation, now.mono_ms)
+
+    def _note_assignment(self, now: Now, given: Assign) -> None:
+        group = self._state().durable.groups_by_name.get(given.group)
+        generation, planned_ms = self._planned.get(group or 0, (0, 0))
+        if generation == given.generation:
+            self.assign_times.add((now.mono_ms - planned_ms) / 1000)
 
     def _observe_settle(self, now: Now, settle: Settle) -> None:
-        work = self.work.get(settle.session)
-        if work is None:
-            work = self.work[settle.session] = Work()
+        work = self._work(settle.session)
         for item in settle.items:
             granted_ms = self._granted_ms.get(item.lease)
             if granted_ms is not None and item.action != SettleAction.EXTEND:
@@ -172,6 +249,7 @@ class Metrics:
             _shell_lines(gauges or {}),
             self._topic_lines(state),
             self._group_lines(state),
+            self._member_lines(state),
         )
         return "".join(f"{line}\n" for part in parts for line in part)
 
@@ -188,7 +266,10 @@ class Metrics:
         for name, text, histogram in (
             ("dovetail_commit_seconds", "Time of a commit: write and sync.", self.commits),
             ("dovetail_settle_seconds", "Time from a delivery to its settle.", self.settle_times),
+            ("dovetail_delivery_seconds", "Time from a message's arrival to its first delivery.", self.delivery_times),
+            ("dovetail_assign_seconds", "Time from a group's plan to a member's assignment.", self.assign_times),
             ("dovetail_log_job_seconds", "Time of a job of the log lane.", self.jobs),
+            ("dovetail_gc_pause_seconds", "Time of a run of the garbage collector.", self.pauses.seconds),
         ):
             yield f"# HELP {name} {text}"
             yield f"# TYPE {name} histogram"
@@ -197,8 +278,12 @@ class Metrics:
     def _topic_lines(self, state: State) -> Iterator[str]:
         labels: dict[int, str] = {}
         for number, each in ordered(state.durable.logs):
-            labels[number] = f'{{topic="{state.durable.topics[each.topic].name}",partition="{each.partition}"}}'
-        depth = [(labels[number], each.end - each.start) for number, each in ordered(state.durable.logs)]
+            topic = state.durable.topics[each.topic]
+            if not is_hidden(topic.name):
+                lane = f',lane="{LANES[each.lane]}"' if topic.lanes else ""
+                labels[number] = f'{{topic="{topic.name}",partition="{each.partition}"{lane}}}'
+        logs = state.durable.logs
+        depth = [(label, logs[number].end - logs[number].start) for number, label in labels.items()]
         yield from _metric("dovetail_log_messages", "gauge", "Messages that a partition keeps.", depth)
         for name, text, counter in (
             ("dovetail_published_total", "Messages published.", self.published),
@@ -207,6 +292,34 @@ class Metrics:
         ):
             values = [(labels[number], count) for number, count in sorted(counter.items()) if number in labels]
             yield from _metric(name, "counter", text, values)
+        flows = [
+            (f'{{topic="{state.durable.topics[number].name}"}}', flow.level)
+            for number, flow in ordered(state.live.flows)
+            if number in state.durable.topics
+        ]
+        text = "How a topic's consumers keep up: 0 well, 1 warning, 2 publishers are slowed, 3 refused."
+        yield from _metric("dovetail_flow_level", "gauge", text, flows)
+
+    def _member_lines(self, state: State) -> Iterator[str]:
+        """Of each member what it was delivered, settled and failed; of those beyond `MEMBERS_MAX` the sum."""
+        rows: dict[str, list[float]] = {}
+        for number, roster in ordered(state.live.rosters):
+            group = _escaped(state.durable.groups[number].name)
+            for session, member in ordered(roster):
+                label = f'{{group="{group}",member="{_escaped(member)}"}}'
+                if len(rows) >= MEMBERS_MAX and label not in rows:
+                    label = '{group="(others)",member="(others)"}'
+                work = self.work.get(session) or Work()
+                held = sum(
+                    state.live.subscriptions[each].in_flight
+                    for each in state.live.sessions[session].subscriptions
+                    if state.live.subscriptions[each].owner == number
+                )
+                row = rows.setdefault(label, [0, 0, 0, 0, 0])
+                for place, value in enumerate((work.delivered, work.count, work.errors, work.sum_ms / 1000, held)):
+                    row[place] += value
+        for place, (name, kind, text) in enumerate(_MEMBER_METRICS):
+            yield from _metric(name, kind, text, [(label, row[place]) for label, row in rows.items()])
 
     def _group_lines(self, state: State) -> Iterator[str]:
         names = {number: f'{{group="{_escaped(group.name)}"}}' for number, group in ordered(state.durable.groups)}
@@ -229,9 +342,19 @@ class Metrics:
             ("dovetail_dead_letters_total", "Messages moved to the dead letters.", self.dead),
             ("dovetail_expired_total", "Messages that expired before delivery.", self.expired),
             ("dovetail_rebalances_total", "Plans made for a partitioned group.", self.rebalances),
+            ("dovetail_partitions_moved_total", "Partitions that a plan gave to another member.", self.moved),
         ):
             values = [(names[number], count) for number, count in sorted(counter.items()) if number in names]
             yield from _metric(name, "counter", text, values)
+
+
+_MEMBER_METRICS = (
+    ("dovetail_member_delivered_total", "counter", "Messages delivered to a member's connection."),
+    ("dovetail_member_settled_total", "counter", "Deliveries that a member's connection settled."),
+    ("dovetail_member_failed_total", "counter", "Of these, those that were no success."),
+    ("dovetail_member_busy_seconds_total", "counter", "Time from deliveries to their settles, summed."),
+    ("dovetail_member_in_flight", "gauge", "Messages that a member holds."),
+)
 
 
 def _escaped(text: str) -> str:
@@ -248,7 +371,11 @@ _GAUGES = {
     "quarantined_files": "Files with damage that a repair went on without, kept in quarantine/.",
     "read_only": "1 while nothing may be published.",
     "process_cpu_seconds": "Processor time of this process.",
-    "process_resident_bytes": "The most memory this process has had.",
+    "process_resident_bytes": "The memory that this process has.",
+    "process_memory_limit_bytes": "The memory that it may have.",
+    "checkpoint_age_seconds": "Since the last checkpoint was begun.",
+    "http_connections": "HTTP connections that are open.",
+    "level": "What the broker does: 0 everything, 1 throttled, 2 read-only, 3 maintenance, 4 emergency.",
     "process_open_files": "Descriptors in use.",
     "gc_collections": "Runs of the garbage collector over the oldest objects.",
 }

@@ -100,7 +100,7 @@ class Server:
         self.opened = opened
         self.recovery_s = 0.0
         """How long the start took to recover the data directory."""
-        self.metrics = Metrics()
+        self.metrics = Metrics(lambda: self.node.state)
         self._messages = MessageLog(lambda: self.node.state)
         self.lives = Lives()
         self._recorder = _recorder(config, opened)
@@ -264,6 +264,7 @@ class Server:
 
     def _end(self) -> None:
         self._over = True
+        self.metrics.pauses.close()
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
         for timer in (self._timer, self._look_timer):
@@ -350,6 +351,16 @@ class Server:
     def journal_bytes(self) -> int:
         """What was committed since the last checkpoint began."""
         return self._store.journal_bytes
+
+    @property
+    def checkpoint_age_ms(self) -> int:
+        """Since the last checkpoint was begun."""
+        return clock().mono_ms - self._checkpointer.last_ms
+
+    @property
+    def http_connection_count(self) -> int:
+        """HTTP connections that are open."""
+        return len(self._http.server.connections) if self._http is not None and self._http.server is not None else 0
 
     def ask_checkpoint(self) -> None:
         """Have a checkpoint taken as soon as possible."""

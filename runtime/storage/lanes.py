@@ -66,6 +66,11 @@ class Checkpointer:
         return not self._asked and self._durable is None
 
     @property
+    def last_ms(self) -> int:
+        """When the last one was begun, or looked at and not needed."""
+        return self._last_ms
+
+    @property
     def due_ms(self) -> int:
         """When the next one is due by time."""
         return self._last_ms + self._every_ms

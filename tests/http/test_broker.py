@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import urllib.error
 import urllib.request
@@ -247,3 +248,54 @@ def test_the_specification_lists_every_route_with_its_role() -> None:
     for route in ROUTES:
         row = f"| {route.method} | `{route.path}` | {route.role.name.lower()} | {route.status} | {route.says} |"
         assert row in page, row
+
+
+def figures(api: Api) -> dict[str, float]:
+    """The metrics: each line's name with its labels, and its value."""
+    with urllib.request.urlopen(f"{api.base}/metrics", timeout=20) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    names = [line.rpartition(" ")[0] for line in lines]
+    assert len(names) == len(set(names)), "a series is told twice"
+    return {name: float(line.rpartition(" ")[2]) for name, line in zip(names, lines, strict=True)}
+
+
+def test_metrics_tell_lanes_members_deliveries_and_the_collector_apart(api: Api) -> None:
+    api.post("/v1/topics", name="jobs", lanes=True)
+    api.publish("jobs", "x", priority="critical")
+    api.publish("jobs", "y")
+    api.publish("jobs", "later", delay="1h")
+    api.get("/health", deep="true")
+    api.join("crew", "jobs")
+    api.join("crew", "jobs", member="berta")
+    (message,) = api.poll("crew", max=1)
+    api.post("/v1/groups/crew/ack", receipts=[message["receipt"]])
+    (message,) = api.poll("crew", max=1)
+    api.post("/v1/groups/crew/nack", receipts=[message["receipt"]], delay="1h")
+    gc.collect()
+    found = figures(api)
+    assert found['dovetail_published_total{topic="jobs",partition="0",lane="critical"}'] == 1
+    assert found['dovetail_published_total{topic="jobs",partition="0",lane="normal"}'] == 1
+    assert found['dovetail_member_delivered_total{group="crew",member="abel"}'] == 2
+    assert found['dovetail_member_settled_total{group="crew",member="abel"}'] == 2
+    assert found['dovetail_member_failed_total{group="crew",member="abel"}'] == 1
+    assert found['dovetail_member_in_flight{group="crew",member="berta"}'] == 0
+    assert found["dovetail_delivery_seconds_count"] == 2
+    assert found["dovetail_gc_pause_seconds_count"] >= 1
+    assert found["dovetail_http_connections"] >= 1
+    assert found["dovetail_level"] == 0
+    assert not [name for name in found if "~" in name], "hidden topics are nobody's business"
+
+
+def test_metrics_tell_how_much_a_plan_moved_and_how_long_it_took(api: Api) -> None:
+    api.post("/v1/topics", name="orders", partitions=4)
+    api.join("crew", "orders", strategy="range")
+    wait_until(lambda: len(api.post("/v1/groups/crew/poll", member="abel")["assignments"]) == 4, "abel has all")
+    api.join("crew", "orders", member="berta", strategy="range")
+
+    def shared() -> bool:
+        for member in ("abel", "berta"):
+            api.post("/v1/groups/crew/poll", member=member)
+        return figures(api).get('dovetail_partitions_moved_total{group="crew"}') == 2
+
+    wait_until(shared, "two have moved")
+    assert figures(api)["dovetail_assign_seconds_count"] >= 1
