@@ -10,9 +10,11 @@ import typer
 
 from dovetail import __version__
 from dovetail.cli import (
+    admin,
     bench,
     config,
     context,
+    demo,
     dlq,
     group,
     log,
@@ -38,8 +40,10 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(config.app, name="config")
+app.add_typer(admin.app, name="admin")
 app.add_typer(token.app, name="token")
 app.add_typer(context.app, name="context")
+app.command("demo")(demo.demo)
 app.command("top")(top.top)
 app.command("trace")(top.trace)
 app.add_typer(log.app, name="log")

@@ -48,6 +48,10 @@ class Rest:
         """The answer to a PATCH."""
         return self._call("PATCH", path, body, {})
 
+    def put(self, *path: str, **body: object) -> Any:
+        """The answer to a PUT."""
+        return self._call("PUT", path, body, {})
+
     def delete(self, *path: str, **query: object) -> Any:
         """The answer to a DELETE."""
         return self._call("DELETE", path, None, query)
