@@ -52,17 +52,23 @@ def set_up(form: str, level: str, out: TextIO | None = None) -> None:
             text if as_text else lines,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=lambda *name: _Printer(stream, *name),
-        cache_logger_on_first_use=True,
+        logger_factory=lambda *name: _Printer(out, *name),
+        cache_logger_on_first_use=out is None,
     )
 
 
-class _Printer(structlog.PrintLogger):
-    """A logger that knows which part of the broker speaks."""
+class _Printer:
+    """Prints for one part of the broker; without a place of its own, to what is standard error at that moment."""
 
-    def __init__(self, out: TextIO, component: str = "dovetail") -> None:
-        super().__init__(out)
+    def __init__(self, out: TextIO | None, component: str = "dovetail") -> None:
         self.component = component
+        self._out = out
+
+    def msg(self, message: str) -> None:
+        """One line."""
+        print(message, file=self._out or sys.stderr, flush=True)
+
+    debug = info = warning = warn = error = critical = fatal = exception = failure = err = log = msg
 
 
 _Event = MutableMapping[str, Any]

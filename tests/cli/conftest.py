@@ -51,6 +51,7 @@ def _quiet() -> Iterator[None]:
         logs.set_up("json", "error", nowhere)
         yield
         structlog.reset_defaults()
+        logs.set_level("info")
 
 
 @pytest.fixture
