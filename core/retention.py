@@ -71,11 +71,11 @@ def _by_age(parts: Sequence[PartInfo], retention_ms: int, wall_ms: int) -> int:
 def _by_bytes(parts: Sequence[PartInfo], bytes_max: int) -> int:
     """What stays is at least what was asked for: a part goes when the rest is enough without it."""
     left = sum(part.size_bytes for part in parts)
-    for part in parts:
+    for part in parts[:-1]:
         if not bytes_max or left - part.size_bytes < bytes_max:
             return part.base
         left -= part.size_bytes
-    return parts[-1].end
+    return parts[-1].base
 
 
 def _by_hard_bytes(parts: Sequence[PartInfo], bytes_max: int) -> int:

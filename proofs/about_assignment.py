@@ -35,3 +35,21 @@ def every_partition_has_one_reader_that_reads_it(given: Given) -> bool:
     loads = [list(found.values()).count(member) for member in first]
     even = strategy == "range" or first != second or not first or max(loads) - min(loads) <= 1
     return every(set(found) == set(wanted), all(found[slot] in wanted[slot] for slot in found), even)
+
+
+@proof(
+    "I-PLAN",
+    about=assignment.sticky,
+    through=(assignment._even_out,),
+    scope="bounded: 1 topic of up to 8 partitions, up to 4 members, one of which held the first few",
+    sabotage=Sabotage(assignment._even_out, "load[holder] -= 1", "load[holder] -= 2"),
+)
+def who_has_a_partition_keeps_it_unless_that_evens_out_the_loads(given: Given) -> bool:
+    """Loads differ by one at most, and whoever held more than its share keeps as much of it as that allows."""
+    members = ("a", "b", "c", "d")[: given.choice("members", (1, 2, 3, 4))]
+    count, had = given.choice("count", range(1, 9)), given.choice("had", range(9))
+    slots = tuple(range(1, count + 1))
+    found = given.call(assignment.sticky, (Readable(slots, members),), dict.fromkeys(slots[:had], "a"))
+    loads = [list(found.values()).count(member) for member in members]
+    kept = sum(1 for slot in slots[:had] if found[slot] == "a")
+    return max(loads) - min(loads) <= 1 and sum(loads) == count and kept >= min(had, count // len(members))

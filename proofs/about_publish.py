@@ -214,7 +214,8 @@ def what_lingers_goes_out_in_time(given: Given) -> bool:
     due = some(urgent, first_ms + linger <= now)
     if commit is None:
         return every(negated(due), committer.wake_ms == first_ms + linger)
-    return every(due, commit.sync, [frame.lsn for frame in commit.frames] == [1, 2], committer.wake_ms is None)
+    whole = [frame.lsn for frame in commit.frames] == [1, 2] and commit.last_lsn == 2
+    return every(due, commit.sync, whole, committer.bytes_waiting == commit.size_bytes, committer.wake_ms is None)
 
 
 @proof(

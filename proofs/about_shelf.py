@@ -17,17 +17,21 @@ from dovetail.proofs.registry import proof
     sabotage=("self._order[0][0] <= self._behind_lsn", "True"),
 )
 def what_the_files_do_not_have_stays_in_memory(given: Given) -> bool:
-    """Whatever the limit, an entry whose frame the logs' files do not have yet is found; and as soon as they have all
-    of it, no more than the limit is held."""
+    """Whatever the limit, an entry whose frame the logs' files do not have yet is found; what they have stays
+    as long as all of it fits, and goes first where it does not."""
     limit, behind = given.integer("limit", 0), given.integer("behind", 0)
     shelf = Shelf(limit, 0)
     shelf.written_behind(given.integer("before", 0, 0))
     for lsn, log, base in ((1, 1, 0), (2, 2, 0), (3, 1, 1)):
         given.call(shelf.add, lsn, _entry(log, base))
+    total = shelf.bytes_pinned_at_most
     given.call(shelf.written_behind, behind)
     kept = [bool(shelf.entries(log, base, 1)) for _, log, base in ((1, 1, 0), (2, 2, 0), (3, 1, 1))]
     pinned = [implies(behind < lsn, found) for lsn, found in zip((1, 2, 3), kept, strict=True)]
-    return every(*pinned, implies(behind >= 3, shelf.bytes_pinned_at_most <= limit))
+    held = shelf.bytes_pinned_at_most
+    over = [implies(every(behind >= lsn, held > limit), not found) for lsn, found in zip((1, 2, 3), kept, strict=True)]
+    fits = implies(limit >= total, all(kept))
+    return every(*pinned, *over, fits, implies(behind >= 3, held <= limit))
 
 
 def _entry(log: int, base: int) -> Entry:

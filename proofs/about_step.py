@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.core import append as appending
 from dovetail.core import awaken as waking
-from dovetail.core import dispatch, groups, leases, settling, topics
+from dovetail.core import dispatch, groups, leases, settling, timers, topics
 from dovetail.core import step as stepping
 from dovetail.core.codes import SettleAction, Whence
 from dovetail.core.cursor import Cursor
@@ -38,7 +38,8 @@ from dovetail.core.inputs import (
 )
 from dovetail.core.intervals import Intervals
 from dovetail.core.invariants import check_state
-from dovetail.core.state import BatchMeta, Durable, Settings, State, Tail
+from dovetail.core.records import ReplayState
+from dovetail.core.state import BatchMeta, Durable, Replay, Settings, State, Tail
 from dovetail.proofs.engine import Given, every
 from dovetail.proofs.registry import Sabotage, proof
 
@@ -277,3 +278,18 @@ def a_broker_that_starts_is_sound(given: Given) -> bool:
     state = given.call(waking.awaken, durable, Settings())
     check_state(state)
     return every(not state.live.leases, state.live.progress[KEY].next == durable.cursors[KEY].floor)
+
+
+@proof(
+    "I-AWAKE",
+    about=waking.awaken,
+    scope="bounded: 1 job that replays dead letters, in each state",
+    sabotage=("replay.state == ReplayState.RUNNING", "replay.state != ReplayState.RUNNING"),
+)
+def a_job_that_ran_goes_on_after_a_restart(given: Given) -> bool:
+    """A job that was running is due at once, in the first step; one that was paused or is over is not."""
+    state, number = given.choice("state", tuple(ReplayState)), given.choice("number", (1, 2))
+    job = Replay(number, 1, ((0, "a", 0),), 0, 0, 0, 0, 0, state=state)
+    found = given.call(waking.awaken, Durable(replays=Map({number: job})), Settings())
+    left, due = timers.due(found.live.timers, 0)
+    return due == ([(timers.REPLAY, number, 0)] if state is ReplayState.RUNNING else []) and not left.buckets

@@ -22,6 +22,9 @@ from dovetail.proofs.symbolic import place
 
 T = TypeVar("T")
 
+MUTANT_MS = 10_000
+"""For one question about a mutant: what takes longer than any question about the right function is not proved."""
+
 
 class Row(Struct, frozen=True):
     """A line of the table: a proof and what became of it."""
@@ -105,14 +108,14 @@ def score(name: str) -> Score:
     """Which mutants of a function its proofs kill: any verdict but `proved` does."""
     function = proved_functions()[name]
     about = sorted(
-        (proof for proof in proofs() if function in proof.covers), key=lambda proof: proof.about is not function
+        (proof for proof in proofs() if function in proof.covers), key=lambda proof: prove(proof.claim).seconds
     )
     survivors: list[str] = []
     count = 0
     for mutant in mutants(function):
         count += 1
         with swapped(function, mutant.code):
-            if all(prove(proof.claim).verdict is Verdict.PROVED for proof in about):
+            if all(prove(proof.claim, solver_ms=MUTANT_MS).verdict is Verdict.PROVED for proof in about):
                 survivors.append(mutant.label)
     holes = tuple(label for label in survivors if label not in EQUIVALENT)
     equivalent = tuple(label for label in survivors if label in EQUIVALENT)
