@@ -312,7 +312,9 @@ def _check_nothing_idles(state: State, mono_ms: int) -> None:
         free = [live.subscriptions[number] for number in ring if _has_credit(live.subscriptions[number])]
         held = owner > 0 and state.durable.groups[owner].strategy == "key-ordered"
         held = held or len(cursor_of(state, owner, log).islands) >= ISLANDS_MAX
-        check((held or not free) and progress.waiting, "I-IDLE", owner, log, progress, free)
+        # A partition's lanes wait for credit as one, under the first of them.
+        waiting = live.progress[owner, log - state.durable.logs[log].lane].waiting
+        check((held or not free) and waiting, "I-IDLE", owner, log, progress, free)
 
 
 def _ring(state: State, owner: int, log: int) -> tuple[int, ...]:

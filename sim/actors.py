@@ -12,9 +12,13 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from dovetail.core import batch, frames, wire
-from dovetail.core.codes import Acks, SettleAction, Status, Wait, Whence
+from msgspec.structs import replace
+
+from dovetail.core import batch, frames, inputs, wire
+from dovetail.core.codes import Acks, Priority, SettleAction, Status, Wait, Whence
 from dovetail.core.frames import FrameDecoder, FrameError, FrameType
+from dovetail.core.inputs import AnyInput
+from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import dice, plan
 from dovetail.sim.checkers import WALL_MS
 from dovetail.sim.network import Line, Link
@@ -29,6 +33,7 @@ SILENCE_MS = 2_500
 HEARTBEAT_MS = 800
 
 OnAnswer = Callable[[wire.Answer | wire.Refusal], None]
+OnResult = Callable[[bool | None], None]
 
 
 class Client:
@@ -207,7 +212,9 @@ class Producer(Client):
         super().__init__(world, habits.name)
         self._window = min(habits.window, 5) if habits.idempotent else habits.window
         self._id = habits.idempotent
-        self._sequences: dict[tuple[str, int], int] = {}
+        self._sequences: dict[tuple[str, int, int], int] = {}
+        """What comes next, log by log: an idempotent producer numbers each by itself."""
+        self._laned = {topic.name for topic in world.plan.topics if topic.lanes}
         self._outbox: deque[tuple[int, wire.Request]] = deque()
         self._under_way: dict[int, wire.Request] = {}
         self._numbers = 0
@@ -235,14 +242,15 @@ class Producer(Client):
         partition = event.partition
         if self._id:
             partition = max(0, partition)
-            sequence = self._sequences.get((event.topic, partition), 0)
-            self._sequences[event.topic, partition] = sequence + len(values)
+            lane = event.priority or Priority.NORMAL if event.topic in self._laned else 0
+            sequence = self._sequences.get((event.topic, partition, lane), 0)
+            self._sequences[event.topic, partition, lane] = sequence + len(values)
             data = batch.build(
                 records, timestamp_ms=stamp_ms, producer_id=self._id, producer_epoch=0, base_sequence=sequence
             )
         else:
             data = batch.build(records, timestamp_ms=stamp_ms)
-        return wire.Produce(event.topic, partition, Acks.STORED, event.delay_ms, event.ttl_ms, data)
+        return wire.Produce(event.topic, partition, Acks.STORED, event.delay_ms, event.ttl_ms, data, event.priority)
 
     def _put(self, request: wire.Request) -> None:
         self._numbers += 1
@@ -409,7 +417,7 @@ class Consumer(Client):
             return
         bare, _, number = message.message_id.rpartition("#")
         topic, partition, offset = bare.rsplit(":", 2)
-        action = self._action(topic, int(partition), int(offset), int(number))
+        action = self._action(topic, int(partition.partition(".")[0]), int(offset), int(number))
         if action == SettleAction.ACK:
             self.request(wire.Ack(message.message_id))
         else:
@@ -417,7 +425,12 @@ class Consumer(Client):
 
 
 class Operator(Client):
-    """Moves groups about."""
+    """Moves groups about over the wire; sees to topics and dead letters as the HTTP interface does."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._asked: dict[int, OnResult] = {}
+        self._numbers = 0
 
     def seek(self, event: plan.Seek) -> None:
         """Move a group's place back."""
@@ -427,6 +440,94 @@ class Operator(Client):
         value = WALL_MS + event.value if whence == Whence.TIME else event.value
         self.request(wire.Seek(event.group, event.topic, event.partition, whence, value))
         self._flush()
+
+    def delete(self, event: plan.DeleteTopic) -> None:
+        """Delete a topic, whoever reads it."""
+        books, world = self.world.books, self.world
+        if world.broker.is_up:
+            books.deleting(event.topic, world.now_us)
+            self._ask(
+                lambda session, number: inputs.DeleteTopic(session, number, event.topic, force=True),
+                lambda ok: books.deleted(event.topic, world.now_us, ok=ok),
+            )
+
+    def create(self, event: plan.CreateTopic) -> None:
+        """Make a topic as the plan says, if it is not there."""
+        topic = next(each for each in self.world.plan.topics if each.name == event.topic)
+        self._ask(lambda session, number: self.world.broker.creation(session, number, topic), lambda ok: None)
+
+    def configure(self, event: plan.Configure) -> None:
+        """Give a topic another limit on retries."""
+        topic = next(each for each in self.world.plan.topics if each.name == event.topic)
+        self.world.books.configured(event.topic, event.max_retries)
+        config = replace(self.world.broker.config_of(topic), max_retries=event.max_retries)
+        self._ask(lambda session, number: inputs.ConfigureTopic(session, number, event.topic, config), lambda ok: None)
+
+    def look_at_dead(self, event: plan.ReplayDead | plan.PurgeDead) -> None:
+        """Read a topic's dead letters, and then do with them what is to be done."""
+        if self.line is not None:
+            dead = f"{event.topic}.dlq"
+
+            def then(answer: wire.Answer | wire.Refusal) -> None:
+                if isinstance(answer, wire.FetchAnswer) and answer.batches:
+                    entries = [each for each in _records(answer.batches) if each.offset >= answer.start]
+                    if isinstance(event, plan.PurgeDead):
+                        self._purge(dead, [entry.offset for entry in entries[: event.count]])
+                    else:
+                        self._replay(dead, entries[:: event.every], event.rate)
+
+            self.request(wire.Fetch(dead, 0, 0, 1 << 20), then)
+            self._flush()
+
+    def _purge(self, dead: str, offsets: list[int]) -> None:
+        """Remove dead letters."""
+        ranges = tuple([(offset, offset) for offset in offsets])
+
+        def then(ok: bool | None) -> None:
+            if ok:
+                self.world.books.purged.update((dead, offset) for offset in offsets)
+
+        self._ask(lambda session, number: inputs.RemoveDead(session, number, dead, ranges), then)
+
+    def _replay(self, dead: str, entries: list[batch.Record], rate: int) -> None:
+        """Replay dead letters to where they came from; those that were replayed or removed before are refused."""
+        books = self.world.books
+        gone = books.purged | set(books.replays_owed)
+        items: list[tuple[int, str, int]] = []
+        for entry in entries:
+            headers = dict(entry.headers)
+            if (dead, entry.offset) not in gone:
+                topic, partition = headers["dovetail-topic"] or b"", headers["dovetail-partition"] or b""
+                items.append((entry.offset, topic.decode(), int(partition)))
+        if not items or not self.world.broker.is_up:
+            return
+        plans = [(dead, offset, topic) for offset, topic, _ in items]
+        books.replaying(plans)
+
+        def then(ok: bool | None) -> None:
+            if ok is not None:
+                books.replayed(plans, ok=ok)
+
+        self._ask(lambda session, number: inputs.StartReplay(session, number, dead, tuple(items), rate), then)
+
+    def _ask(self, make: Callable[[int, int], AnyInput], then: OnResult) -> None:
+        """Ask the broker as its HTTP interface does; `then` hears whether it was done, None if that is not known."""
+        self._numbers += 1
+        asked = self._numbers
+        self._asked[asked] = then
+
+        def answered(done: bool) -> None:
+            waiting = self._asked.pop(asked, None)
+            if waiting is not None:
+                waiting(done)
+
+        if not self.world.broker.ask(make, answered):
+            del self._asked[asked]
+
+    def broker_died(self) -> None:
+        """Nobody will answer any more."""
+        for asked in sorted(self._asked):
+            self._asked.pop(asked)(None)
 
 
 class Auditor(Client):
@@ -462,6 +563,8 @@ class Auditor(Client):
 
     def _took(self, answer: wire.Answer | wire.Refusal) -> None:
         log = self._todo[0]
+        if isinstance(answer, wire.FetchAnswer):
+            self.ends[log] = max(self.ends.get(log, 0), answer.start)
         if isinstance(answer, wire.FetchAnswer) and answer.batches:
             self.ends[log] = batch.split(answer.batches)[-1][0].last_offset + 1
         if not isinstance(answer, wire.FetchAnswer) or self.ends.get(log, 0) >= answer.end:
@@ -474,3 +577,7 @@ class Auditor(Client):
         super().connected()
         if self.is_busy:
             self._next()
+
+
+def _records(batches: bytes) -> list[batch.Record]:
+    return [record for _, data in batch.split(batches) for record in batch.parse(data, codecs=CODECS)]

@@ -17,15 +17,17 @@ from dovetail.core import invariants
 from dovetail.core.awaken import awaken
 from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
-from dovetail.core.effects import AnyEffect
+from dovetail.core.effects import AnyEffect, Refused
 from dovetail.core.ids import Now
 from dovetail.core.inputs import AnyInput, CreateTopic
-from dovetail.core.node import Node, NodeOptions
-from dovetail.core.records import AnyRecord, TopicConfig
+from dovetail.core.kernels import LANES
+from dovetail.core.node import Local, Node, NodeOptions
+from dovetail.core.records import AnyRecord, SyncPolicy, TopicConfig
 from dovetail.core.state import Settings
+from dovetail.runtime.storage import tools
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Free, List, Lock, Op, Read, Sync, SyncAll, SyncDir, Task, Unlock
-from dovetail.runtime.storage.findings import Corrupted, Unusable
+from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Unusable
 from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.layout import StoreOptions
@@ -80,6 +82,7 @@ class Life:
         self.store: Store | None = None
         self.checkpointer: Checkpointer | None = None
         self.housekeeper: Housekeeper | None = None
+        self.operator: Local | None = None
         self.lines: dict[int, Line] = {}
         self.inbox: list[tuple[Line, bytes, int]] = []
         self.ticking = False
@@ -106,6 +109,8 @@ class Broker:
         """The disk was found damaged: an operator is needed, and nothing more will happen."""
         self._random: Random = dice.stream(world.plan.seed, "broker")
         self._crash_after: tuple[int, plan.Crash] | None = None
+        self._lost: tuple[Finding, ...] = ()
+        """What a repair said is lost, until the broker is up again."""
 
     # Life and death
 
@@ -126,19 +131,23 @@ class Broker:
         self.world.env.process(self._live(self.life))
 
     def _live(self, life: Life) -> Generator[simpy.Event, Any, None]:
-        setup = self.setup
-        options = StoreOptions(
-            journal_segment_bytes=setup.journal_segment_bytes,
-            log_segment_bytes=setup.log_segment_bytes,
-            index_every_bytes=1024,
-            preallocate=setup.preallocate,
-            checkpoint_journal_bytes=setup.checkpoint_journal_bytes,
-            spare_segments_max=2,
-        )
-        task = open_store(options, f"life {life.number}", self.clock.wall_ms(), dice.draw(self.world.plan.seed) + 1)
+        task = open_store(self._options(), f"life {life.number}", self.clock.wall_ms(), self._salt())
         opened = yield from self._perform(life, task)
         if opened is not None:
             self._awake(life, *opened)
+
+    def _options(self) -> StoreOptions:
+        return StoreOptions(
+            journal_segment_bytes=self.setup.journal_segment_bytes,
+            log_segment_bytes=self.setup.log_segment_bytes,
+            index_every_bytes=1024,
+            preallocate=self.setup.preallocate,
+            checkpoint_journal_bytes=self.setup.checkpoint_journal_bytes,
+            spare_segments_max=2,
+        )
+
+    def _salt(self) -> int:
+        return dice.draw(self.world.plan.seed) + 1
 
     def _awake(self, life: Life, store: Store, opened: Opened) -> None:
         setup = self.setup
@@ -150,7 +159,11 @@ class Broker:
         )
         terms = Terms(broker=opened.broker_id, session_timeout_ms=setup.session_timeout_ms, codecs=CODECS)
         committer = Committer(
-            lsn=opened.durable.lsn, crc=opened.crc, salt=opened.salt, linger_ms=settings.settle_linger_ms
+            lsn=opened.durable.lsn,
+            crc=opened.crc,
+            salt=opened.salt,
+            linger_ms=settings.settle_linger_ms,
+            sync_interval_ms=setup.sync_interval_ms,
         )
         options = NodeOptions(
             tail_bytes_max=setup.tail_bytes_max,
@@ -161,17 +174,43 @@ class Broker:
         life.node = Node(awaken(opened.durable, settings), committer, terms, options, self._observe)
         life.checkpointer = Checkpointer(store, life.node, setup.checkpoint_ms, self.now(life))
         life.housekeeper = Housekeeper(store, life.node, SpaceLimits(), self.now(life))
+        if self._lost:
+            lost, self._lost = self._lost, ()
+            self.world.repaired(lost, opened.durable)
         self.world.recovered(life.number, self.world.now_us - life.born_us, opened.report)
         self._make_topics(life.node)
         self.wake()
 
     def _make_topics(self, node: Node) -> None:
         """The operator's topics; those that are there are refused, which is fine."""
-        local = node.open_local("operator")
-        config = TopicConfig(lease_ms=self.setup.lease_ms, max_retries=self.setup.max_retries)
+        self.life.operator = node.open_local("operator")
         for topic in self.world.plan.topics:
-            number = local.register(lambda answer, entries: None)
-            node.submit(CreateTopic(local.session, number, topic.name, topic.partitions, 0, config))
+            number = self.life.operator.register(lambda answer, entries: None)
+            node.submit(self.creation(self.life.operator.session, number, topic))
+
+    def creation(self, session: int, number: int, topic: plan.Topic) -> CreateTopic:
+        """The request that makes a topic as the plan says."""
+        lanes = LANES if topic.lanes else 0
+        return CreateTopic(session, number, topic.name, topic.partitions, lanes, self.config_of(topic))
+
+    def config_of(self, topic: plan.Topic) -> TopicConfig:
+        """A topic's settings as the plan says."""
+        return TopicConfig(
+            lease_ms=self.setup.lease_ms,
+            max_retries=self.setup.max_retries,
+            sync=SyncPolicy[topic.sync.upper()],
+            lag_critical=topic.lag_critical,
+        )
+
+    def ask(self, make: Callable[[int, int], AnyInput], then: Callable[[bool], None]) -> bool:
+        """An operator's request; `then` hears whether it was done. False when nobody listens."""
+        node, operator = self.life.node, self.life.operator
+        if not self.is_up or node is None or operator is None:
+            return False
+        number = operator.register(lambda answer, entries: then(not isinstance(answer, Refused)))
+        node.submit(make(operator.session, number))
+        self.wake()
+        return True
 
     def crash(self, event: plan.Crash) -> None:
         """Die now, and come back later."""
@@ -200,7 +239,8 @@ class Broker:
     def _end(self, life: Life, *, power: bool) -> None:
         life.over = True
         self._crash_after = None
-        self.world.books.broker_died(self.world.now_us)
+        self.world.books.broker_died(self.world.now_us, power=power)
+        self.world.operator.broker_died()
         for line in list(life.lines.values()):
             line.close_by_broker(silent=power)
         life.lines.clear()
@@ -217,9 +257,41 @@ class Broker:
         if isinstance(error, Corrupted | Unusable) or "Damaged" in type(error).__name__:
             self.world.found_damage(error)
             self.is_damaged = True
+            if self.world.plan.repair:
+                self.world.after(RESTART_MS * 1000, self._repair)
             return
         self.world.mark("disk failure ended the broker")
         self.world.after(RESTART_MS * 1000, self._revive)
+
+    def _repair(self) -> None:
+        """An operator's `dovetail log repair`, and a look at what it left; at one instant."""
+        try:
+            repaired = self._at_once(tools.repair(self._options(), self.clock.wall_ms(), self._salt()))
+            verified = self._at_once(tools.verify(self._options()))
+        except OSError:
+            self.disk.kill()
+            self.world.after(RESTART_MS * 1000, self._repair)
+            return
+        self._lost += tuple(each for each in (*repaired.report.findings, *repaired.findings))
+        self.is_damaged = False
+        self.world.mark("a damaged disk was repaired")
+        self.world.books.verified(str(each) for each in verified.findings if each.outcome is Outcome.LOST)
+        self._revive()
+
+    def _at_once(self, task: Task[T]) -> T:
+        """Carry out a storage task without letting time pass."""
+        try:
+            op = next(task)
+            while True:
+                try:
+                    result = self.disk.execute(op)
+                except DiskError as error:
+                    op = task.throw(error)
+                else:
+                    op = task.send(result)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
 
     def crash_later(self, event: plan.Crash) -> None:
         """Arm a crash that waits for a disk operation."""
@@ -384,6 +456,8 @@ class Broker:
         assert store is not None
         commit = node.next_commit(now)
         if commit is not None:
+            if commit.frames and not commit.sync:
+                self.world.mark("written without a sync")
             self.world.env.process(self._lane(life, commit_task(store, commit), lambda _: node.committed()))
         job = node.next_job()
         if job is not None:

@@ -14,12 +14,15 @@ from msgspec import Struct
 
 from dovetail.core import batch, frames, names, wire
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
+from dovetail.core.batch import BatchHeader
 from dovetail.core.codes import Acks, Outcome, SettleAction, Status, Wait
 from dovetail.core.frames import FrameDecoder, FrameType
 from dovetail.core.node import SEEN_MS
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import plan
 
+REFUSED_AT_ONCE = (Status.BUSY, Status.READ_ONLY, Status.QUOTA, Status.NOT_FOUND)
+"""A publish that was refused for these reasons is not stored anywhere."""
 WALL_MS = 1_700_000_000_000
 """What the broker's wall clock shows when a run begins."""
 SLACK_US = 30_000
@@ -28,7 +31,8 @@ ROUNDING_US = 2_000
 UNCERTAIN_US = 400_000
 """How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
 Note = Callable[..., int]
-LogKey = tuple[str, int]
+LogKey = tuple[str, int, int]
+"""Topic, partition and lane; lane 0 where the topic has none, else from 1."""
 
 
 class Violated(Exception):
@@ -179,17 +183,38 @@ class _Line:
         self.subs: dict[str, _Sub] = {}
         self.closed_us = -1
         self.heard_us = 0
-        self.revoked: set[tuple[str, LogKey]] = set()
+        self.revoked: set[tuple[str, tuple[str, int]]] = set()
         """Partitions, by group, that the member was asked to give up."""
 
 
 class _Log:
     """What is known to be in a log, and who was promised it."""
 
-    __slots__ = ("audited", "confirmed_end", "content", "numbers", "verified")
+    __slots__ = (
+        "audited",
+        "confirmed_end",
+        "content",
+        "doubtful",
+        "excused",
+        "gone_below",
+        "gone_us",
+        "numbers",
+        "since_us",
+        "verified",
+    )
 
     def __init__(self) -> None:
         self.content: dict[int, bytes] = {}
+        self.doubtful: dict[int, bytes] = {}
+        """What was seen here and may have been lost rightly: it is there unchanged, or other content took its place."""
+        self.since_us: dict[int, int] = {}
+        """When each offset was first seen, in a topic whose confirms do not wait for a sync."""
+        self.gone_us = -1
+        """When its topic was deleted, or may have been."""
+        self.gone_below = 0
+        """Offsets that went with the topic: nobody gets them any more."""
+        self.excused: set[int] = set()
+        """Offsets that are owed to nobody."""
         self.numbers: dict[int, int] = {}
         """What was last seen at each offset, as a number: what the trace says, whether it is right or not."""
         self.confirmed_end = 0
@@ -216,7 +241,7 @@ class Books:
         self.settled = 0
         self.refused = 0
         self.logs: dict[LogKey, _Log] = {}
-        self.readers: dict[tuple[str, str, int], _Reader] = {}
+        self.readers: dict[tuple[str, str, int, int], _Reader] = {}
         self.groups: dict[str, set[str]] = {}
         """Groups that are there for good, and their patterns."""
         self.lost_ranges: dict[LogKey, list[tuple[int, int]]] = {}
@@ -231,8 +256,17 @@ class Books:
         """Groups in which each partition belongs to one member."""
         self._not_before_us: dict[bytes, int] = {}
         """When a delayed message that was sent several times is due at the earliest."""
-        self._shown: dict[str, dict[bytes, tuple[int, int]]] = {}
+        self._shown: dict[str, dict[bytes, tuple[LogKey, int]]] = {}
         """Where each message was seen first, by topic."""
+        self._copies: dict[str, dict[bytes, int]] = {}
+        """At how many offsets each message was seen, by topic."""
+        self.relaxed = {topic.name for topic in setup.topics if topic.sync != "always"}
+        """Topics whose confirms do not wait for a sync."""
+        self._critical = {topic.name: topic.lag_critical for topic in setup.topics if topic.lag_critical}
+        self.purged: set[tuple[str, int]] = set()
+        """Dead letters that were removed for good."""
+        self.replays_owed: dict[tuple[str, int], tuple[str, bytes, int]] = {}
+        """For each dead letter whose replay was promised: its topic, its bytes, and how often it must be there."""
         self._once: set[bytes] = set()
         """What idempotent producers sent: stored once, however often it was sent."""
         self._due_us: dict[str, dict[bytes, int]] = {}
@@ -244,13 +278,16 @@ class Books:
         self._now_us = 0
         self._deaf_until_us = 0
         self._life = 1
-        self._life_began_us = 0
+        self._safe_us = 0
+        """Everything that was seen before this instant survived a recovery."""
         self._durable_us = -1
         """Everything answered before this instant of the current life is durable."""
         self._durable_by_life: dict[int, int] = {}
         self._disturbed_us: dict[str, int] = {}
+        self._laned = {topic.name for topic in setup.topics if topic.lanes}
         self._lease_us = setup.broker.lease_ms * 1000
-        self._attempts_max = setup.broker.max_retries + 1
+        self.retries: dict[str, list[int]] = {}
+        """Every limit on retries that a topic may have had."""
         self._honest = setup.has_honest_clock
 
     def note(self, actor: str, kind: str, **columns: Any) -> None:
@@ -263,6 +300,10 @@ class Books:
     def broker_stands_still(self, until_us: int) -> None:
         """Until then, and in its first tick afterwards, the broker hears nothing of anybody."""
         self._deaf_until_us = until_us + SLACK_US
+
+    def awake(self, now_us: int) -> None:
+        """The broker is up again: what it came up with is on the disk."""
+        self._safe_us = now_us
 
     # What passes
 
@@ -285,11 +326,15 @@ class Books:
             if isinstance(asked.request, wire.Seek):
                 self._seek_unanswered(asked.request)
 
-    def broker_died(self, now_us: int) -> None:
-        """The broker's process is gone, and all connections with it."""
+    def broker_died(self, now_us: int, *, power: bool) -> None:
+        """The broker's process is gone, and all connections with it; without power also what was not synced."""
         for number in list(self._lines):
             self.closed(number, now_us)
-        self.note("broker", "down", generation=self._life)
+        self.note("broker", "down", generation=self._life, mode="power" if power else "")
+        if power:
+            for log in sorted(self.logs):
+                if log[0] in self.relaxed:
+                    self._doubt(log, self._durable_us)
         self._durable_by_life[self._life] = self._durable_us
         self._life += 1
         self._durable_us = -1
@@ -398,14 +443,14 @@ class Books:
                 return (self._asked_to_settle(line, _as_item(request), now_us),)
             case wire.Seek():
                 self._note_seek(line, "seek asked", request, -1, -1)
-                reader = self._reader(request.group, request.topic, request.partition)
+                reader = self._reader(request.group, self._first(request.topic, request.partition))
                 reader.seeking += 1
                 reader.sought_us = now_us
                 for message in reader.messages.values():
                     message.over = True
-                self._release_credit(request.group, (request.topic, request.partition))
+                self._release_credit(request.group, self._first(request.topic, request.partition))
             case wire.Fetch():
-                return (self._log((request.topic, request.partition)).confirmed_end,)
+                return (self._log(self._first(request.topic, request.partition)).confirmed_end,)
             case wire.JoinGroup():
                 self._joining(line, request, now_us)
             case wire.Unsubscribe():
@@ -435,7 +480,7 @@ class Books:
         for sub in line.subs.values():
             if sub.group == request.group and given_up:
                 self._disturbed_us[sub.group] = now_us
-                for lease in [lease for lease, hold in sub.holds.items() if hold.log in given_up]:
+                for lease in [lease for lease, hold in sub.holds.items() if hold.log[:2] in given_up]:
                     sub.holds.pop(lease).given_up = True
 
     def _note_member(self, line: _Line, kind: str, group: str, **columns: Any) -> None:
@@ -472,7 +517,7 @@ class Books:
         hold = self._holds.get((line.number, item.lease))
         if hold is None:
             return False
-        reader = self._reader(hold.sub.group, *hold.log)
+        reader = self._reader(hold.sub.group, hold.log)
         messages = [reader.at(offset) for offset in range(item.first, item.last + 1)]
         held = all(self._is_held(message, hold) for message in messages)
         if held and item.action != SettleAction.EXTEND:
@@ -503,6 +548,8 @@ class Books:
             detail = f"{request.TYPE.name}: {answer.reason}"
             latency_us = now_us - asked_us
             self.note(line.name, "refused", detail=detail, connection=line.number, latency_us=latency_us)
+            if isinstance(request, wire.Produce | wire.Publish):
+                self._refused_publish(request, answer)
             if isinstance(request, wire.Seek):
                 self._note_seek(line, "seek refused", request, -1, asked.seq)
                 self._seek_unanswered(request)
@@ -514,10 +561,12 @@ class Books:
                     return self._delayed(line, request, values, asked)
                 if request.ttl_ms:
                     self._expires_at_ms.update(dict.fromkeys(values, answer.timestamp_ms + request.ttl_ms))
-                self._confirm(line, (request.topic, answer.partition), answer.base_offset, values, asked, now_us)
+                self._confirm(
+                    line, (request.topic, answer.partition, answer.lane), answer.base_offset, values, asked, now_us
+                )
             case wire.Publish(), wire.PublishAnswer():
-                topic, partition, offset = _parse_id(answer.message_id)
-                self._confirm(line, (topic, partition), offset, [request.payload], asked, now_us)
+                log, offset = _parse_id(answer.message_id)
+                self._confirm(line, log, offset, [request.payload], asked, now_us)
             case wire.Subscribe(), wire.SubscribeAnswer():
                 self._subscribed(line, request, answer.subscription_id)
             case wire.Settle(), wire.SettleAnswer():
@@ -570,6 +619,7 @@ class Books:
             "confirm",
             topic=log[0],
             partition=log[1],
+            lane=log[2],
             first=base,
             last=base + len(values) - 1,
             latency_us=now_us - asked.at_us,
@@ -578,7 +628,7 @@ class Books:
             mode=self._producing(values),
             values=tuple(map(self._number, values)),
         )
-        if values[0] not in self._once:
+        if values[0] not in self._once and log[0] not in self.relaxed:
             # What an idempotent producer sends again may be answered at once: that proves nothing.
             self._durable_us = max(self._durable_us, asked.at_us)
         self.confirmed += len(values)
@@ -586,6 +636,8 @@ class Books:
         for offset, value in enumerate(values, base):
             self._know(log, known, offset, value)
         known.confirmed_end = max(known.confirmed_end, base + len(values))
+        if asked.at_us <= known.gone_us:
+            known.excused.update(range(base, base + len(values)))
 
     def _subscribed(self, line: _Line, request: wire.Subscribe, number: str) -> None:
         group = request.group or f"~{line.number}"
@@ -608,7 +660,7 @@ class Books:
         self._note_settle(line, hold, item, outcome, asked, now_us)
         if hold is None:
             return self._judge("I-FENCE", not ok, f"{line.name} settled lease {item.lease}, which it was never given")
-        reader = self._reader(hold.sub.group, *hold.log)
+        reader = self._reader(hold.sub.group, hold.log)
         action = SettleAction(item.action).name.lower()
         where = f"{hold.log[0]}:{hold.log[1]}:{item.first}-{item.last} (lease {item.lease}, {line.name})"
         sought = reader.seeking > 0 or reader.sought_us >= hold.granted_us
@@ -642,7 +694,7 @@ class Books:
         """The client had asked to hear of it when it is durable, and has heard."""
         hold = self._holds.get((line.number, item.lease))
         if hold is not None and item.action == SettleAction.ACK:
-            reader = self._reader(hold.sub.group, *hold.log)
+            reader = self._reader(hold.sub.group, hold.log)
             for offset in range(item.first, item.last + 1):
                 reader.at(offset).for_good = True
 
@@ -658,7 +710,13 @@ class Books:
         action = SettleAction(item.action).name.lower()
         is_durable = isinstance(asked.request, wire.Settle) and asked.request.wait == Wait.DURABLE
         where = (
-            {"topic": hold.log[0], "partition": hold.log[1], "group": hold.sub.group, "attempt": hold.attempt}
+            {
+                "topic": hold.log[0],
+                "partition": hold.log[1],
+                "lane": hold.log[2],
+                "group": hold.sub.group,
+                "attempt": hold.attempt,
+            }
             if hold is not None
             else {}
         )
@@ -681,7 +739,7 @@ class Books:
 
     def _deliver(self, line: _Line, message: wire.Deliver, now_us: int, latency_us: int) -> None:
         self.last_kind = "deliver"
-        log = (message.topic, message.partition)
+        log = (message.topic, message.partition, message.lane)
         sub = line.subs.get(message.subscription_id)
         known = self._log(log)
         new = self._look(known, message.batches)
@@ -703,8 +761,7 @@ class Books:
 
     def _deliver_single(self, line: _Line, message: wire.Delivery, now_us: int, latency_us: int) -> None:
         self.last_kind = "deliver"
-        topic, partition, offset = _parse_id(message.message_id.rpartition("#")[0])
-        log = (topic, partition)
+        log, offset = _parse_id(message.message_id.rpartition("#")[0])
         sub = line.subs.get(message.subscription_id)
         # A single ACK names its delivery: that number stands for the lease.
         lease = -int(message.message_id.rpartition("#")[2]) if message.ack_deadline_ms else 0
@@ -734,6 +791,7 @@ class Books:
             "deliver",
             topic=log[0],
             partition=log[1],
+            lane=log[2],
             first=span[0],
             last=span[1],
             group=sub.group if sub is not None else "",
@@ -760,7 +818,10 @@ class Books:
         """Judge a delivery: exclusive, with cause, in order, within credit."""
         granted_us = self._granted_us(deadline_ms, now_us) if lease else now_us
         hold = _Hold(line, sub, log, lease, attempt, granted_us, granted_us + self._lease_us)
-        reader = self._reader(sub.group, *log)
+        reader = self._reader(sub.group, log)
+        known = self.logs[log]
+        if known.gone_us >= 0:
+            self._check_gone(known, log, ranges, granted_us if lease else now_us - UNCERTAIN_US)
         if sub.group in self._partitioned:
             self._check_owner(sub, reader, log, now_us)
         self._check_order(sub, reader, log, ranges, now_us)
@@ -836,7 +897,7 @@ class Books:
                 hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
                 f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
             )
-            most = self._attempts_max
+            most = self._attempts(hold.log[0])[1]
             self._judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
         message.hold = hold
         message.for_good = message.perhaps = False
@@ -894,7 +955,7 @@ class Books:
 
     def _seek_unanswered(self, request: wire.Seek) -> None:
         """It may have happened or not: whoever relies on what was settled before is excused."""
-        reader = self._reader(request.group, request.topic, request.partition)
+        reader = self._reader(request.group, self._first(request.topic, request.partition))
         reader.seeking = max(0, reader.seeking - 1)
         for message in reader.messages.values():
             message.excused = True
@@ -916,12 +977,12 @@ class Books:
         asked_us = asked.at_us
         self._note_seek(line, "seek", request, offset, asked.seq)
         self._durable_us = max(self._durable_us, asked_us)
-        reader = self._reader(request.group, request.topic, request.partition)
+        reader = self._reader(request.group, self._first(request.topic, request.partition))
         reader.seeking = max(0, reader.seeking - 1)
         reader.skipped_below = offset
         # It happened at some time between question and answer: until now everybody is excused.
         reader.sought_us = now_us
-        self._release_credit(request.group, (request.topic, request.partition))
+        self._release_credit(request.group, self._first(request.topic, request.partition))
         for at, message in reader.messages.items():
             message.over = True
             if at >= offset and message.acked_us < asked_us:
@@ -938,8 +999,12 @@ class Books:
             found = self.logs[log] = _Log()
         return found
 
-    def _reader(self, group: str, topic: str, partition: int) -> _Reader:
-        key = (group, topic, partition)
+    def _first(self, topic: str, partition: int) -> LogKey:
+        """The log that a request for a partition means: where there are lanes, the first of them."""
+        return topic, partition, 1 if topic in self._laned else 0
+
+    def _reader(self, group: str, log: LogKey) -> _Reader:
+        key = (group, *log)
         found = self.readers.get(key)
         if found is None:
             found = self.readers[key] = _Reader()
@@ -949,16 +1014,21 @@ class Books:
         """An offset's content: published to this topic, and the same for ever (I-CONTENT, I-INVENTED)."""
         before = known.content.get(offset)
         if before is None:
+            if known.doubtful and offset in known.doubtful:
+                self._settle_doubt(log, known, offset, value)
             if not log[0].endswith(".dlq"):
-                offered = value in self._offered.get(log[0], ())
-                self._judge(
-                    "I-INVENTED", offered, f"{log}: offset {offset} holds {value[:40]!r}, which nobody published"
-                )
+                sent = self._offered.get(log[0], {}).get(value, 0)
+                copies = self._copies.setdefault(log[0], {})
+                copies[value] = copies.get(value, 0) + 1
+                text = f"{log}: offset {offset} holds {value[:40]!r}, which is there {copies[value]} times and"
+                self._judge("I-INVENTED", copies[value] <= sent, f"{text} was published {sent} times")
             known.content[offset] = value
-            self._shown.setdefault(log[0], {}).setdefault(value, (log[1], offset))
+            if log[0] in self.relaxed:
+                known.since_us[offset] = self._now_us
+            self._shown.setdefault(log[0], {}).setdefault(value, (log, offset))
             if value in self._once and not log[0].endswith(".dlq"):
                 place = self._shown[log[0]][value]
-                self._judge("I-ONCE", place == (log[1], offset), f"{log}: {offset} holds again what is at {place}")
+                self._judge("I-ONCE", place == (log, offset), f"{log}: {offset} holds again what is at {place}")
             self._due_us.get(log[0], {}).pop(value, None)
             due_us = self._not_before_us.get(value)
             if due_us is not None and self._honest:
@@ -991,7 +1061,7 @@ class Books:
 
     def _fetched(self, line: _Line, request: wire.Fetch, answer: wire.FetchAnswer, asked: _Asked) -> None:
         """A read of a log: dense, and nothing that was confirmed is missing (I-DENSE, I-LOST)."""
-        log = (request.topic, request.partition)
+        log = self._first(request.topic, request.partition)
         known = self._log(log)
         new = self._look(known, answer.batches)
         self._note_read(line, log, known, answer, asked)
@@ -1004,14 +1074,14 @@ class Books:
         )
         expected = max(request.offset, answer.start)
         for header, _ in batch.split(answer.batches):
-            covers = header.base_offset <= expected <= header.last_offset or bool(self.lost_ranges.get(log))
+            covers = header.base_offset <= expected <= header.last_offset or self._is_lost(log, expected, header)
             self._judge("I-DENSE", covers, f"{log}: offset {expected} is missing before {header.base_offset}")
             expected = header.last_offset + 1
         known.audited = max(known.audited, expected)
 
     def _note_read(self, line: _Line, log: LogKey, known: _Log, answer: wire.FetchAnswer, asked: _Asked) -> None:
         """What a log was said to hold, and each batch of it that was read."""
-        about = {"topic": log[0], "partition": log[1], "connection": line.number, "asked": asked.seq}
+        about = {"topic": log[0], "partition": log[1], "lane": log[2], "connection": line.number, "asked": asked.seq}
         self.note(line.name, "extent", first=answer.start, last=answer.end - 1, **about)
         for header, _ in batch.split(answer.batches):
             first, last = header.base_offset, header.last_offset
@@ -1021,14 +1091,14 @@ class Books:
     def _dead_letter(self, record: batch.Record) -> None:
         """A dead letter has its original's bytes, a cause, and is alone (I-DEAD)."""
         headers = {key: (value or b"").decode() for key, value in record.headers}
-        log = (headers["dovetail-topic"], int(headers["dovetail-partition"]))
-        offset = int(headers["dovetail-offset"])
+        log, offset = _parse_id(headers["dovetail-id"])
         where = f"{log[0]}:{log[1]}:{offset} of {headers['dovetail-group']}"
         self.note(
             "world",
             "dead",
             topic=log[0],
             partition=log[1],
+            lane=log[2],
             first=offset,
             last=offset,
             group=headers["dovetail-group"],
@@ -1037,12 +1107,12 @@ class Books:
         original = self._log(log).content.get(offset)
         if original is not None:
             self._judge("I-DEAD", original == record.value, f"the dead letter of {where} has other bytes")
-        reader = self._reader(headers["dovetail-group"], *log)
+        reader = self._reader(headers["dovetail-group"], log)
         message = reader.at(offset)
         message.dead += 1
         hold = message.hold
         failures = message.failures + (hold is not None and (not message.over or hold.is_due(self._now_us)))
-        cause = message.rejected or failures >= self._attempts_max or message.excused or reader.sought_us >= 0
+        cause = message.rejected or failures >= self._attempts(log[0])[0] or message.excused or reader.sought_us >= 0
         self._judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0
         self._judge("I-DEAD", alone, f"{where} is in the dead letters {message.dead} times")
@@ -1052,11 +1122,178 @@ class Books:
         if not holds:
             raise Violated(invariant, text)
 
+    # What publishers are refused
+
+    def _refused_publish(self, request: wire.Produce | wire.Publish, refusal: wire.Refusal) -> None:
+        """What was refused is not stored; for a lag only its own topic's publishers are, and told when to come back."""
+        if refusal.status == Status.BUSY:
+            said = request.topic in refusal.reason and refusal.retry_after_ms > 0
+            sent = sum(self._offered.get(request.topic, {}).values())
+            fair = sent > self._critical.get(request.topic, sent)
+            self._judge("I-FLOW", said and fair, f"a publish to {request.topic} was refused: {refusal.reason}")
+        if refusal.status in REFUSED_AT_ONCE:
+            offered = self._offered[request.topic]
+            for value in _values(request):
+                offered[value] -= 1
+
+    # What an operator does
+
+    def deleting(self, topic: str, now_us: int) -> None:
+        """An operator asks for a topic's end: from now on its messages may be gone."""
+        self.note("operator", "delete asked", topic=topic)
+        for group, log in self._readers_of(topic):
+            reader = self._reader(group, log)
+            reader.seeking += 1
+            for message in reader.messages.values():
+                message.over = True
+            self._release_credit(group, log)
+
+    def deleted(self, topic: str, now_us: int, *, ok: bool | None) -> None:
+        """The answer to that; None if there never was one: then it may have happened or not."""
+        self.note("operator", {True: "deleted", False: "delete refused", None: "delete lost"}[ok], topic=topic)
+        for group, log in self._readers_of(topic):
+            reader = self._reader(group, log)
+            reader.seeking = max(0, reader.seeking - 1)
+            if ok is not False:
+                reader.sought_us = now_us
+                self._release_credit(group, log)
+                for message in reader.messages.values():
+                    message.excused = message.over = True
+        if ok is False:
+            return
+        for log, known in self.logs.items():
+            if log[0] == topic:
+                known.gone_us = now_us
+                known.excused.update(known.content)
+                if ok:
+                    known.gone_below = max(known.content, default=-1) + 1
+        self._shown.pop(topic, None)
+        self._due_us.pop(topic, None)
+        for place in [place for place, owed in self.replays_owed.items() if owed[0] == topic]:
+            del self.replays_owed[place]
+
+    def _readers_of(self, topic: str) -> list[tuple[str, LogKey]]:
+        return [(key[0], key[1:]) for key in sorted(self.readers) if key[1] == topic]
+
+    def _check_gone(self, known: _Log, log: LogKey, ranges: Iterable[tuple[int, int]], granted_us: int) -> None:
+        """What was in a topic that was deleted is not sent any more, and its offsets are not used again (I-GONE)."""
+        for first, last in ranges:
+            if granted_us <= known.gone_us + SLACK_US:
+                known.excused.update(range(first, last + 1))
+            else:
+                gone = first < known.gone_below
+                self._judge("I-GONE", not gone, f"{log}: offset {first} was sent after its topic was deleted")
+
+    def configured(self, topic: str, max_retries: int) -> None:
+        """A topic may have another limit on retries from now on."""
+        self.note("operator", "configure", topic=topic, detail=f"max_retries {max_retries}")
+        self.retries.setdefault(topic, [self.plan.broker.max_retries]).append(max_retries)
+
+    def _attempts(self, topic: str) -> tuple[int, int]:
+        """The fewest and the most attempts that a message of a topic may have had."""
+        limits = self.retries.get(topic)
+        if limits is None:
+            return self.plan.broker.max_retries + 1, self.plan.broker.max_retries + 1
+        return min(limits) + 1, max(limits) + 1
+
+    def replaying(self, items: Iterable[tuple[str, int, str]]) -> None:
+        """An operator asks for dead letters to be replayed: dead-letter topic, offset, and where each goes."""
+        for dead, offset, topic in items:
+            value = self.logs[dead, 0, 0].content[offset]
+            self.note("operator", "replay asked", topic=topic, first=offset, values=(self._number(value),))
+            offered = self._offered.setdefault(topic, {})
+            offered[value] = offered.get(value, 0) + 1
+            self._once.discard(value)
+            self._expires_at_ms.pop(value, None)
+
+    def replayed(self, items: Iterable[tuple[str, int, str]], *, ok: bool) -> None:
+        """The answer to that."""
+        for dead, offset, topic in items:
+            value = self.logs[dead, 0, 0].content[offset]
+            self.note("operator", "replay" if ok else "replay refused", topic=topic, first=offset)
+            if ok:
+                gone = (dead, offset) in self.purged
+                self._judge("I-REPLAY", not gone, f"{dead}: offset {offset} is replayed, but was removed")
+                self.replays_owed[dead, offset] = (topic, value, self._copies.get(topic, {}).get(value, 0) + 1)
+            else:
+                self._offered[topic][value] -= 1
+
+    def _replays_left(self) -> list[str]:
+        """Replays that were promised and have not come (I-REPLAY)."""
+        left: dict[str, int] = {}
+        for (dead, _), (topic, value, count) in self.replays_owed.items():
+            if self._copies.get(topic, {}).get(value, 0) < count:
+                left[dead] = left.get(dead, 0) + 1
+        return [f"{count} dead letters of {dead} were to be replayed and have not come" for dead, count in left.items()]
+
+    # What a disk loses rightly
+
+    def _doubt(self, log: LogKey, before_us: int) -> None:
+        """What was first seen after `before_us` may be lost: all from the first such offset on."""
+        known = self.logs[log]
+        safe = [offset for offset, at_us in known.since_us.items() if at_us < max(before_us, self._safe_us)]
+        first = max(safe, default=-1) + 1
+        lost = [offset for offset in known.content if offset >= first]
+        copies, shown = self._copies.get(log[0], {}), self._shown.get(log[0], {})
+        for offset in lost:
+            value = known.doubtful[offset] = known.content.pop(offset)
+            known.since_us.pop(offset, None)
+            copies[value] = copies.get(value, 1) - 1
+            if shown.get(value) == (log, offset):
+                del shown[value]
+        if lost:
+            known.confirmed_end = min(known.confirmed_end, min(lost))
+            known.audited = min(known.audited, min(lost))
+            known.verified.clear()
+
+    def _settle_doubt(self, log: LogKey, known: _Log, offset: int, value: bytes) -> None:
+        """Something is at a doubtful offset: what was there, or something else that nobody has touched yet."""
+        if known.doubtful.pop(offset) != value:
+            known.excused.discard(offset)
+            for key, reader in self.readers.items():
+                if key[1:] == log:
+                    reader.messages.pop(offset, None)
+
+    def repaired(self, lost: Iterable[tuple[LogKey, int, int]], *, everything: bool, now_us: int) -> None:
+        """An operator went on without what was damaged, and was told what that is; `everything` may be affected when
+        decisions were lost, not only messages."""
+        self.note("operator", "repaired", mode="everything" if everything else "")
+        for log, first, last in lost:
+            self.note("operator", "lost", topic=log[0], partition=log[1], lane=log[2], first=first, last=last)
+            self.lost_ranges.setdefault(log, []).append((first, last))
+            self._log(log).excused.update(range(first, last + 1))
+        self.replays_owed.clear()
+        self._due_us.clear()
+        if not everything:
+            return
+        self._shown.clear()
+        for log in sorted(self.logs):
+            known = self.logs[log]
+            known.since_us = dict.fromkeys(known.content, now_us)
+            known.gone_below = 0
+            self._doubt(log, 0)
+        for reader in self.readers.values():
+            reader.skipped_below = 0 if reader.skipped_below else reader.skipped_below
+            for message in reader.messages.values():
+                message.excused = message.over = True
+
+    def verified(self, lost: Iterable[str]) -> None:
+        """What `dovetail log verify` says is lost right after a repair: nothing may be (I-REPAIR)."""
+        found = list(lost)
+        self._judge("I-REPAIR", not found, f"after a repair something is lost all the same: {found[:3]}")
+
+    def _is_lost(self, log: LogKey, expected: int, header: BatchHeader) -> bool:
+        """Whether the gap before a batch is what an operator was told is lost."""
+        at = expected
+        for first, last in sorted(self.lost_ranges.get(log, ())):
+            at = last + 1 if first <= at <= last else at
+        return header.base_offset <= at <= header.last_offset
+
     # The end
 
     def unsettled(self, now_us: int) -> list[str]:
         """What groups still have to do, in words; empty when everything was settled one way or another."""
-        left: list[str] = []
+        left = self._replays_left()
         for topic, owed in sorted(self._due_us.items()):
             late = [due_us for due_us in owed.values() if due_us < now_us]
             if owed:
@@ -1068,12 +1305,13 @@ class Books:
             for log in sorted(self.logs):
                 if not any(names.matches(pattern, log[0]) for pattern in self.groups[group]):
                     continue
-                reader = self._reader(group, *log)
+                reader = self._reader(group, log)
                 content = self.logs[log].content
                 todo = [
                     offset
                     for offset in sorted(content)
-                    if offset >= reader.skipped_below
+                    if offset >= max(reader.skipped_below, self.logs[log].gone_below)
+                    and offset not in self.logs[log].excused
                     and not self._is_done(reader.messages.get(offset), content[offset])
                 ]
                 if todo:
@@ -1098,10 +1336,12 @@ class Books:
 
     def check_dead_and_settled(self) -> None:
         """No message was both acknowledged for good and made a dead letter (I-DEAD)."""
-        for (group, topic, partition), reader in self.readers.items():
+        for (group, topic, partition, lane), reader in self.readers.items():
             for offset, message in reader.messages.items():
                 both = message.dead > 0 and message.acked_us >= 0 and not message.excused and reader.sought_us < 0
-                self._judge("I-DEAD", not both, f"{topic}:{partition}:{offset} of {group} is acknowledged and dead")
+                self._judge(
+                    "I-DEAD", not both, f"{topic}:{partition}.{lane}:{offset} of {group} is acknowledged and dead"
+                )
 
 
 def _shown(lease: int) -> int:
@@ -1109,15 +1349,22 @@ def _shown(lease: int) -> int:
     return lease if lease >= 0 else lease - 1
 
 
-def _parse_id(text: str) -> tuple[str, int, int]:
-    topic, partition, offset = text.rsplit(":", 2)
-    return topic, int(partition.partition(".")[0]), int(offset)
+def _values(request: wire.Produce | wire.Publish) -> list[bytes]:
+    if isinstance(request, wire.Publish):
+        return [request.payload]
+    return [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+
+
+def _parse_id(text: str) -> tuple[LogKey, int]:
+    topic, place, offset = text.rsplit(":", 2)
+    partition, _, lane = place.partition(".")
+    return (topic, int(partition), int(lane) + 1 if lane else 0), int(offset)
 
 
 def _as_item(request: wire.Ack | wire.Nack) -> wire.SettleItem:
     """A single ACK or NACK, as the SETTLE that it stands for; its delivery's number is its lease."""
     message_id, _, number = request.message_id.rpartition("#")
-    _, _, offset = _parse_id(message_id)
+    _, offset = _parse_id(message_id)
     if isinstance(request, wire.Ack):
         return wire.SettleItem(-int(number), SettleAction.ACK, offset, offset)
     action = SettleAction.NACK if request.retry_requested else SettleAction.REJECT

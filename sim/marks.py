@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dovetail.core import effects, inputs, records
+from dovetail.core.codes import Status
 from dovetail.core.effects import AnyEffect
 from dovetail.core.inputs import AnyInput
 from dovetail.core.records import AnyRecord, FailReason
 
 REQUIRED = (
+    "a damaged disk was repaired",
     "crash",
     "crash during recovery",
     "dead letter",
+    "dead letter purged",
+    "dead letter replayed",
+    "delivered from a lane",
     "disk failure ended the broker",
     "disk refused: full",
     "expired",
@@ -27,12 +32,16 @@ REQUIRED = (
     "lease timed out",
     "member left",
     "nack",
+    "publisher refused for lag",
     "recovery: cut",
     "redelivered at a later attempt",
     "reject",
     "seek",
     "session closed by the broker",
     "settle waits to be durable",
+    "topic configured",
+    "topic deleted",
+    "written without a sync",
 )
 """What a campaign of the default swarm must have seen at least once."""
 PROMISES = (
@@ -44,12 +53,16 @@ PROMISES = (
     "I-DELAY",
     "I-DENSE",
     "I-FENCE",
+    "I-FLOW",
+    "I-GONE",
     "I-INVENTED",
     "I-LEASE",
     "I-LOST",
     "I-ONCE",
     "I-ORDER",
     "I-OWNER",
+    "I-REPAIR",
+    "I-REPLAY",
     "I-SESSION",
     "I-SETTLED",
     "I-TTL",
@@ -78,8 +91,25 @@ def of_step(
             yield "member left"
         elif isinstance(record, records.FloorReset):
             yield "seek"
+        elif isinstance(record, records.Replayed):
+            yield "dead letter replayed"
+        elif isinstance(record, records.DeadRemoved):
+            yield "dead letter purged"
+        elif isinstance(record, records.TopicDeleted):
+            yield "topic deleted"
+        elif isinstance(record, records.TopicConfigured):
+            yield "topic configured"
     for effect in done:
         if isinstance(effect, effects.CloseSession):
             yield "session closed by the broker"
-        elif isinstance(effect, effects.Deliver) and effect.attempt > 1:
-            yield "redelivered at a later attempt"
+        elif isinstance(effect, effects.Deliver):
+            if effect.attempt > 1:
+                yield "redelivered at a later attempt"
+            if effect.lane >= 0:
+                yield "delivered from a lane"
+        elif isinstance(effect, effects.Reply) and _is_refused_for_lag(effect.answer):
+            yield "publisher refused for lag"
+
+
+def _is_refused_for_lag(answer: effects.Answer) -> bool:
+    return isinstance(answer, effects.Refused) and answer.status == Status.BUSY and "behind" in answer.reason

@@ -27,6 +27,7 @@ class Publish(Event, frozen=True):
     size: int = 40
     ttl_ms: int = 0
     delay_ms: int = 0
+    priority: int = 0
     singles: bool = False
 
 
@@ -42,6 +43,40 @@ class Seek(Event, frozen=True):
 
 class Checkpoint(Event, frozen=True):
     """An operator asks for a checkpoint."""
+
+
+class DeleteTopic(Event, frozen=True):
+    """An operator deletes a topic, whoever reads it; the next publish makes it anew."""
+
+    topic: str
+
+
+class CreateTopic(Event, frozen=True):
+    """An operator creates a topic as the plan describes it, or is told that it exists."""
+
+    topic: str
+
+
+class Configure(Event, frozen=True):
+    """An operator gives a topic another limit on retries."""
+
+    topic: str
+    max_retries: int
+
+
+class ReplayDead(Event, frozen=True):
+    """An operator reads a topic's dead letters and has some of them replayed: all, or every `every`-th."""
+
+    topic: str
+    every: int = 1
+    rate: int = 0
+
+
+class PurgeDead(Event, frozen=True):
+    """An operator reads a topic's dead letters and has the first so many removed."""
+
+    topic: str
+    count: int = 1
 
 
 class Crash(Event, frozen=True):
@@ -157,6 +192,11 @@ AnyEvent = (
     Publish
     | Seek
     | Checkpoint
+    | DeleteTopic
+    | CreateTopic
+    | Configure
+    | ReplayDead
+    | PurgeDead
     | Crash
     | PauseBroker
     | Partition
@@ -192,6 +232,11 @@ class Topic(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     partitions: int = 1
+    lanes: bool = False
+    sync: str = "always"
+    """What a confirm waits for: always a sync; with `interval` or `os` a write, which a power loss may take back."""
+    lag_critical: int = 0
+    """So many messages behind, and publishers are slowed, then refused; 0 for no limit."""
 
 
 class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -247,6 +292,7 @@ class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     send_window_bytes: int = 1 << 20
     deliver_bytes_max: int = 1 << 20
     checkpoint_journal_bytes: int = 256 << 10
+    sync_interval_ms: int = 300
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -264,6 +310,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Messages per mille that nobody can process."""
     events: tuple[AnyEvent, ...] = ()
     expect: str = "ok"
+    repair: bool = False
+    """An operator repairs a disk that was found damaged, and the run goes on with what is left."""
 
     @property
     def has_honest_clock(self) -> bool:
@@ -280,6 +328,10 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "honest_clock": self.has_honest_clock,
             "damage": self.has_damage,
             "chaos_ms": self.chaos_ms,
+            "relaxed": [topic.name for topic in self.topics if topic.sync != "always"],
+            "deleted": sorted({event.topic for event in self.events if isinstance(event, DeleteTopic)}),
+            "replayed": sorted({event.topic for event in self.events if isinstance(event, ReplayDead)}),
+            "repair": self.repair,
         }
         return msgspec.json.encode(known).decode()
 

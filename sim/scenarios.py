@@ -49,6 +49,8 @@ class Scenario(Struct, frozen=True):
     broker: plan.Broker = plan.Broker()
     habits: dict[str, int] = {}
     expect: str = "ok"
+    topic: plan.Topic = plan.Topic("orders", 2)
+    repair: bool = False
 
 
 def plan_of(name: str, seed: int) -> Plan:
@@ -57,7 +59,8 @@ def plan_of(name: str, seed: int) -> Plan:
         return swarm(seed)
     scenario = SCENARIOS[name]
     random = dice.stream(seed, f"scenario {name}")
-    events = [*_traffic(random), *scenario.make(random)]
+    events = [*_traffic(random, lanes=scenario.topic.lanes), *scenario.make(random)]
+    may_forget = scenario.repair or scenario.topic.sync != "always"
     consumers = tuple(
         plan.Consumer(
             name=each,
@@ -76,12 +79,13 @@ def plan_of(name: str, seed: int) -> Plan:
         seed=seed,
         chaos_ms=CHAOS_MS,
         broker=scenario.broker,
-        topics=(plan.Topic("orders", 2),),
-        producers=(plan.Producer(name="p0", idempotent=1), plan.Producer(name="p1")),
+        topics=(scenario.topic,),
+        producers=(plan.Producer(name="p0", idempotent=int(not may_forget)), plan.Producer(name="p1")),
         consumers=(*consumers, plan.Consumer(name="audit", pattern="orders", group="audit", durable=500)),
         poison=random.choice((0, 5)),
         events=tuple(sorted(events, key=_at)),
         expect=scenario.expect,
+        repair=scenario.repair,
     )
 
 
@@ -89,7 +93,7 @@ def _at(event: AnyEvent) -> int:
     return event.at_ms
 
 
-def _traffic(random: Random) -> list[AnyEvent]:
+def _traffic(random: Random, *, lanes: bool) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for who in ("p0", "p1"):
         at_ms = random.randint(0, 50)
@@ -97,7 +101,9 @@ def _traffic(random: Random) -> list[AnyEvent]:
             size = random.choice((40, 40, 700))
             ttl_ms = 700 if random.random() < 0.1 else 0
             count = random.randint(1, 8)
-            events.append(Publish(at_ms=at_ms, who=who, topic="orders", count=count, size=size, ttl_ms=ttl_ms))
+            priority = random.randrange(6) if lanes else 0
+            event = Publish(at_ms=at_ms, who=who, topic="orders", count=count, size=size, ttl_ms=ttl_ms)
+            events.append(replace(event, priority=priority))
             at_ms += random.randint(5, 60)
     return events
 
@@ -278,6 +284,51 @@ def _damaged(path: str) -> Callable[[Random], list[AnyEvent]]:
     return make
 
 
+def _topic_deleted(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        events.append(plan.DeleteTopic(at_ms=at, topic="orders"))
+        events.append(plan.CreateTopic(at_ms=at + random.choice((0, 1, 200)), topic="orders"))
+    return [*events, *(Crash(at_ms=at) for at in _moments(random, 2))]
+
+
+def _dead_letters_replayed(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = [Crash(at_ms=at) for at in _moments(random, 3)]
+    for at in range(1_500, CHAOS_MS, 600):
+        if random.random() < 0.7:
+            events.append(
+                plan.ReplayDead(at_ms=at, topic="orders", every=random.choice((1, 2)), rate=random.choice((0, 20)))
+            )
+        else:
+            events.append(plan.PurgeDead(at_ms=at, topic="orders", count=2))
+    return events
+
+
+def _crashes(random: Random) -> list[AnyEvent]:
+    return [
+        Crash(at_ms=at, power=random.random() < 0.7, on=random.choice(("", "confirm"))) for at in _moments(random, 5)
+    ]
+
+
+def _lanes(random: Random) -> list[AnyEvent]:
+    return [*_crashes(random), *_zombie_member(random)]
+
+
+def _lag(random: Random) -> list[AnyEvent]:
+    return [*_slow_consumer_spiral(random), Crash(at_ms=_moments(random, 1)[0])]
+
+
+def _repaired(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 2):
+        path = random.choice(("journal", "topics", "topics", "checkpoints"))
+        events += [
+            Damage(at_ms=at, path=path, place=random.randrange(1000), lost_sector=random.random() < 0.5),
+            Crash(at_ms=at + 200, power=random.random() < 0.5),
+        ]
+    return events
+
+
 _TIGHT = plan.Broker(tail_bytes_max=2 << 10, send_window_bytes=4 << 10, journal_segment_bytes=8 << 10)
 
 SCENARIOS: dict[str, Scenario] = {
@@ -317,6 +368,25 @@ SCENARIOS: dict[str, Scenario] = {
     "torn-writes": Scenario("power fails while commits are written, again and again", _torn_writes),
     "slow-disk": Scenario("syncs take a tenth of a second", _slow_disk),
     "long-pause": Scenario("the broker stands still past all deadlines", _long_pause),
+    "topic-deleted": Scenario("an operator deletes a topic under its readers, and makes it anew", _topic_deleted),
+    "dead-letters-replayed": Scenario(
+        "an operator replays and purges dead letters while the broker dies",
+        _dead_letters_replayed,
+        habits={"reject": 30},
+    ),
+    "relaxed-sync": Scenario(
+        "power fails where confirms do not wait for a sync", _crashes, topic=plan.Topic("orders", 2, sync="interval")
+    ),
+    "lanes": Scenario(
+        "five priorities, while the broker and its members fail", _lanes, topic=plan.Topic("orders", 2, lanes=True)
+    ),
+    "lag": Scenario(
+        "consumers fall behind: publishers are slowed, then refused",
+        _lag,
+        topic=plan.Topic("orders", 2, lag_critical=40),
+        habits={"ignore": 100},
+    ),
+    "damage-repaired": Scenario("synced bytes change, and an operator goes on without them", _repaired, repair=True),
     "damaged-journal": Scenario("synced bytes of the journal change", _damaged("journal"), expect="any"),
     "damaged-log": Scenario("synced bytes of the logs change", _damaged("topics"), expect="any"),
     "damaged-checkpoint": Scenario("synced bytes of the checkpoints change", _damaged("checkpoints")),

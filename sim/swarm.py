@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from msgspec.structs import replace
+
 from dovetail.sim import dice, plan
 
 TOPICS = ("orders", "users.created", "metrics")
@@ -20,6 +22,9 @@ def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
     """The plan of a seed; `scale` multiplies the number of messages."""
     random = dice.stream(seed, "swarm")
     topics = tuple(plan.Topic(name, random.choice((1, 1, 2, 3))) for name in TOPICS[: random.randint(1, 3)])
+    forgiving = dice.stream(seed, "forgiving")
+    repair = forgiving.random() < 0.1
+    topics = tuple(_special(forgiving, topic) for topic in topics)
     producers = tuple(
         plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16)), idempotent=random.choice((0, 0, 7 + n)))
         for n in range(random.randint(1, 3))
@@ -33,10 +38,54 @@ def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
         producers=producers,
         consumers=_consumers(random, topics),
         poison=random.choice((0, 0, 2, 10)),
+        repair=repair,
     )
-    events = [*_work(random, crowd, scale), *_faults(random, crowd)]
+    if repair or any(topic.sync != "always" for topic in topics):
+        # A broker that rightly forgot what such a producer sent last refuses what it sends next.
+        crowd = replace(crowd, producers=tuple(replace(each, idempotent=0) for each in producers))
+    events = [*_work(random, crowd, scale), *_faults(random, crowd), *_operations(forgiving, crowd)]
+    if repair:
+        events += [
+            _damage(forgiving, forgiving.randrange(1_000, chaos_ms), crowd) for _ in range(forgiving.choice((1, 3)))
+        ]
     events.sort(key=lambda event: event.at_ms)
-    return plan.Plan(**{**{name: getattr(crowd, name) for name in crowd.__struct_fields__}, "events": tuple(events)})
+    return replace(crowd, events=tuple(events))
+
+
+def _special(random: Random, topic: plan.Topic) -> plan.Topic:
+    """Some topics have lanes, some a limit on lag, some confirm before they sync."""
+    kind = random.choice(("", "", "", "lanes", "limit", "relaxed"))
+    if kind == "lanes":
+        return replace(topic, lanes=True)
+    if kind == "limit":
+        return replace(topic, lag_critical=random.choice((20, 100, 500)))
+    if kind == "relaxed":
+        return replace(topic, sync=random.choice(("interval", "os")))
+    return topic
+
+
+def _operations(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
+    """What an operator does to topics and dead letters."""
+    events: list[plan.AnyEvent] = []
+    for topic in crowd.topics:
+        is_plain = topic == plan.Topic(topic.name, topic.partitions)
+        if is_plain and random.random() < 0.15:
+            for _ in range(random.choice((1, 1, 4))):
+                at_ms = random.randrange(500, crowd.chaos_ms)
+                events.append(plan.DeleteTopic(at_ms=at_ms, topic=topic.name))
+                events.append(plan.CreateTopic(at_ms=at_ms + random.choice((0, 1, 300)), topic=topic.name))
+        if random.random() < 0.2:
+            for _ in range(random.choice((1, 3))):
+                at_ms = random.randrange(1_500, crowd.chaos_ms)
+                rate, every = random.choice((0, 0, 20)), random.choice((1, 2))
+                events.append(plan.ReplayDead(at_ms=at_ms, topic=topic.name, every=every, rate=rate))
+        if random.random() < 0.1:
+            at_ms, count = random.randrange(1_500, crowd.chaos_ms), random.choice((1, 5))
+            events.append(plan.PurgeDead(at_ms=at_ms, topic=topic.name, count=count))
+        if random.random() < 0.15:
+            at_ms, retries = random.randrange(500, crowd.chaos_ms), random.choice((0, 1, 5))
+            events.append(plan.Configure(at_ms=at_ms, topic=topic.name, max_retries=retries))
+    return events
 
 
 def _broker(random: Random) -> plan.Broker:
@@ -98,6 +147,7 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     events: list[plan.AnyEvent] = []
     ttl_ms = random.choice((0, 0, 0, 1_000))
     delay_ms = random.choice((0, 0, 500, 3_000))
+    has_lanes = any(topic.lanes for topic in crowd.topics)
     for producer in crowd.producers:
         at_ms = random.randint(0, 200)
         count = random.choice((1, 5, 30)) * scale
@@ -113,6 +163,7 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
                     size=random.choice((30, 60, 300)),
                     ttl_ms=ttl_ms if random.random() < 0.1 else 0,
                     delay_ms=delay_ms if random.random() < 0.1 else 0,
+                    priority=dice.draw(crowd.seed, "priority", producer.name, at_ms) % 6 if has_lanes else 0,
                     singles=singles,
                 )
             )
