@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -50,7 +51,7 @@ HOUR_MS = 3_600_000
 MARGIN_MS = 30 * 60_000
 """Nothing is due before so long: publishing takes its time."""
 OUTSTANDING = 512
-HOP_MS = 60_000
+HOP_MS = 600_000
 START_S = 120.0
 
 
@@ -108,31 +109,38 @@ class Broker:
         self._process.wait(START_S)
 
 
-def publish(port: int, messages: int, days: int, seed: int) -> dict[int, int]:
-    """Publish each message with a delay of its own; gives when each is due at the earliest, by the wall clock."""
+def publish(port: int, messages: int, days: int, seed: int) -> list[tuple[int, int]]:
+    """Publish each message with a delay of its own; gives when each is due at the earliest and at the latest, by the
+    wall clock: it was taken between being sent and being confirmed."""
     draw = random.Random(seed)
     line = Line(Place(port, TOPIC), "soak")
-    due_ms: dict[int, int] = {}
+    due_ms: list[tuple[int, int]] = []
     under_way: deque[int] = deque()
     for number in range(messages):
         delay_ms = draw.randrange(MARGIN_MS, days * DAY_MS)
-        due_ms[number] = time.time_ns() // 1_000_000 + delay_ms
+        due_ms.append((_wall_ms() + delay_ms, delay_ms))
         data = batch.build([(None, b"%d" % number, ())], timestamp_ms=0)
         ask = wire.Produce(TOPIC, -1, Acks.STORED, delay_ms, 0, data)
         line.send(frames.encode(FrameType.PRODUCE, ask.encode()))
         under_way.append(number)
         if len(under_way) >= OUTSTANDING:
-            _read(line, under_way)
+            _read(line, under_way, due_ms)
     while under_way:
-        _read(line, under_way)
+        _read(line, under_way, due_ms)
     line.socket.close()
     return due_ms
 
 
-def _read(line: Line, under_way: deque[int]) -> None:
+def _read(line: Line, under_way: deque[int], due_ms: list[tuple[int, int]]) -> None:
     for frame in line.read():
         expect_success(frame)
-        under_way.popleft()
+        number = under_way.popleft()
+        earliest_ms, delay_ms = due_ms[number]
+        due_ms[number] = (earliest_ms, _wall_ms() + delay_ms)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Month:
@@ -189,19 +197,24 @@ class Month:
         return sum(topic.name.startswith("~") for topic in self.node.state.durable.topics.values())
 
 
-def soak(data: str, messages: int, days: int, seed: int = 1) -> Report:
+def soak(
+    data: str, messages: int, days: int, seed: int = 1, on_progress: Callable[[str], None] = lambda text: None
+) -> Report:
     """Run all of it."""
     with Broker(data) as broker:
         empty_kb = broker.memory_kb()
         due_ms = publish(broker.port, messages, days, seed)
         full_kb = broker.memory_kb()
+    on_progress(f"memory: empty {empty_kb / 1024:.1f} MB, with {messages} messages {full_kb / 1024:.1f} MB")
     with Broker(data) as broker:
         restarted_kb = broker.memory_kb()
-    wall_ms = time.time_ns() // 1_000_000
+    on_progress(f"started again {restarted_kb / 1024:.1f} MB; now time passes")
+    wall_ms = _wall_ms()
     month = Month(data, wall_ms)
-    month.pass_until(max(due_ms.values()) + 2 * HOUR_MS)
+    month.pass_until(max(latest_ms for _, latest_ms in due_ms) + 2 * HOUR_MS)
     counts = [len(month.fired.get(number, ())) for number in range(messages)]
-    lateness = [at - due_ms[number] for number, times in month.fired.items() for at in times]
+    early = [at < due_ms[number][0] for number, times in month.fired.items() for at in times]
+    lateness = [at - due_ms[number][1] for number, times in month.fired.items() for at in times]
     return Report(
         messages,
         days,
@@ -211,10 +224,14 @@ def soak(data: str, messages: int, days: int, seed: int = 1) -> Report:
         sum(counts),
         sum(count > 1 for count in counts),
         sum(count == 0 for count in counts),
-        sum(each < 0 for each in lateness),
+        sum(early),
         max(lateness, default=0),
         month.hidden_topics,
     )
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def main() -> None:
@@ -225,7 +242,7 @@ def main() -> None:
     parser.add_argument("--data", default="")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dovetail-soak-") as beside:
-        report = soak(asked.data or os.path.join(beside, "data"), asked.messages, asked.days)
+        report = soak(asked.data or os.path.join(beside, "data"), asked.messages, asked.days, on_progress=_say)
     print(
         f"{report.messages} messages delayed over {report.days} days\n"
         f"memory: empty {report.empty_kb / 1024:.1f} MB, with them {report.full_kb / 1024:.1f} MB, "
