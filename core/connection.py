@@ -239,13 +239,13 @@ class Connection:
                 arrivals.append(inputs.Heartbeat(me, number, message.member or ""))
             case wire.Fetch():
                 fields_ = (message.topic, message.partition, message.offset, message.bytes_max, message.wait_ms)
-                arrivals.append(inputs.Fetch(me, number, *fields_))
+                arrivals.append(inputs.Fetch(me, number, *fields_, message.lane))
             case wire.Commit():
                 where = (message.group, message.topic, message.partition)
-                arrivals.append(inputs.Commit(me, number, *where, message.offset))
+                arrivals.append(inputs.Commit(me, number, *where, message.offset, message.lane))
             case wire.Seek():
                 where = (message.group, message.topic, message.partition)
-                arrivals.append(inputs.Seek(me, number, *where, message.whence, message.value))
+                arrivals.append(inputs.Seek(me, number, *where, message.whence, message.value, message.lane))
             case wire.Metadata():
                 self._listings = [each for each in self._listings if each in self._pending]
                 if len(self._listings) >= LISTINGS_MAX:

@@ -204,6 +204,8 @@ class Fetch(Input, frozen=True):
     offset: int
     bytes_max: int
     wait_ms: int = 0
+    lane: int = 0
+    """1 to 5 where the topic has lanes; 0 is the first."""
 
 
 class Commit(Input, frozen=True):
@@ -215,6 +217,8 @@ class Commit(Input, frozen=True):
     topic: str
     partition: int
     offset: int
+    lane: int = 0
+    """1 to 5 where the topic has lanes, else 0."""
 
 
 class Seek(Input, frozen=True):
@@ -227,6 +231,8 @@ class Seek(Input, frozen=True):
     partition: int
     whence: int
     value: int = 0
+    lane: int = 0
+    """1 to 5 where the topic has lanes; 0 is every lane, for all but an offset."""
 
 
 class Found(Input, frozen=True):

@@ -19,8 +19,8 @@ from dovetail.core.turn import Turn
 POLLS_MAX = 1_000
 
 
-def find_log(turn: Turn, topic_text: str, partition: int) -> Log:
-    """The log of an existing topic's partition; raises `Refusal`."""
+def find_log(turn: Turn, topic_text: str, partition: int, lane: int = 0) -> Log:
+    """The log of an existing topic's partition, in its lane `lane` from 1 or the first; raises `Refusal`."""
     try:
         name = names.topic_name(topic_text)
     except BadName as error:
@@ -31,13 +31,16 @@ def find_log(turn: Turn, topic_text: str, partition: int) -> Log:
     topic = turn.durable.topics[number]
     if not 0 <= partition < topic.partitions:
         raise Refusal(Status.INVALID, f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
-    return turn.durable.logs[topic.first_log + partition * max(1, topic.lanes)]
+    if not 0 <= lane <= topic.lanes:
+        has = f"lanes 1 to {topic.lanes}" if topic.lanes else "no lanes"
+        raise Refusal(Status.INVALID, f"topic {name!r} has {has}: there is no lane {lane}")
+    return turn.durable.logs[topic.first_log + partition * max(1, topic.lanes) + max(0, lane - 1)]
 
 
 def fetch(turn: Turn, request: Fetch) -> None:
     """Answer with what is stored from an offset on, or wait for it."""
     try:
-        log = find_log(turn, request.topic, request.partition)
+        log = find_log(turn, request.topic, request.partition, request.lane)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
     waiting = turn.polls.get(log.id, ())

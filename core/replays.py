@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dovetail.core import flow, intervals, names, polls, timers, topics
 from dovetail.core.append import append
-from dovetail.core.codes import Status
+from dovetail.core.codes import Priority, Status
 from dovetail.core.effects import Copy, Done, ReplayBegun
 from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import ChangeReplay, Copied, Publish, RemoveDead, StartReplay
@@ -23,6 +23,8 @@ ITEMS_MAX = 10_000
 TICK_MS = 100
 RATE_MAX = 10_000
 RUNNING_MAX = 16
+NORMAL_LANE = Priority.NORMAL - 1
+"""Where a topic has lanes a replay is in no hurry, whatever its original was."""
 
 
 def start(turn: Turn, request: StartReplay) -> None:
@@ -130,7 +132,7 @@ def copied(turn: Turn, replaying: Replaying, answer: Copied) -> None:
         except Refusal as refusal:
             turn.emit(ReplayChanged(replay.id, ReplayState.PAUSED, refusal.reason))
             return
-        place = partition % topic.partitions * max(1, topic.lanes)
+        place = partition % topic.partitions * max(1, topic.lanes) + (NORMAL_LANE if topic.lanes else 0)
         log = turn.durable.logs[topic.first_log + place]
         copy = Publish(name, partition, answer.handle, 1, answer.size_bytes, ())
         append(turn, topic, record_of(turn, topic, log, copy))

@@ -132,7 +132,8 @@ def _extend(turn: Turn, lease: Lease, by_ms: int) -> Outcome:
 def commit(turn: Turn, request: Commit) -> None:
     """Everything below an offset is done: the floor moves ahead to it, never back."""
     try:
-        group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+        group, log = _cursor_of(turn, request.group, request.topic, request.partition, request.lane)
+        _check_lane(turn, log, request.lane)
         _check_holder(turn, request.session, group, log)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
@@ -156,13 +157,24 @@ def _advance(turn: Turn, group: int, log: int, offset: int) -> None:
 
 
 def seek(turn: Turn, request: Seek) -> None:
-    """Move a group's place in a log; what its members hold there is taken from them."""
+    """Move a group's place in a log, or in all lanes of a partition; what its members hold there is taken from them."""
     try:
-        group, log = _cursor_of(turn, request.group, request.topic, request.partition)
+        group, log = _cursor_of(turn, request.group, request.topic, request.partition, request.lane)
+        if request.whence == Whence.OFFSET:
+            _check_lane(turn, log, request.lane)
         if request.session in (turn.rosters.get(group) or ()):
             _check_holder(turn, request.session, group, log)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
+    lanes = turn.topic_of(log.id).lanes if request.lane == 0 else 0
+    last = log.id + max(0, lanes - 1)
+    for number in range(log.id, last + 1):
+        seeking = Seeking(request.session, request.request, group, number, number == last)
+        _seek_log(turn, request, seeking, turn.durable.logs[number])
+    return None
+
+
+def _seek_log(turn: Turn, request: Seek, seeking: Seeking, log: Log) -> None:
     stored = turn.tails[log.id].stored
     match request.whence:
         case Whence.EARLIEST:
@@ -172,7 +184,7 @@ def seek(turn: Turn, request: Seek) -> None:
         case Whence.TIME:
             ticket = turn.next_ticket
             turn.next_ticket += 1
-            turn.seeking[ticket] = Seeking(request.session, request.request, group, log.id)
+            turn.seeking[ticket] = seeking
             turn.effects.append(Find(ticket, log.id, request.value))
             return None
         case _:
@@ -180,7 +192,7 @@ def seek(turn: Turn, request: Seek) -> None:
     if not log.start <= offset <= stored:
         reason = f"offset {offset} is outside what the log has, {log.start} to {stored}"
         return turn.refuse(request.session, request.request, Status.INVALID, reason)
-    return _move(turn, Seeking(request.session, request.request, group, log.id), offset)
+    return _move(turn, seeking, offset)
 
 
 def found(turn: Turn, answer: Found) -> None:
@@ -191,6 +203,8 @@ def found(turn: Turn, answer: Found) -> None:
     log = turn.durable.logs.get(seeking.log)
     if log is None or (seeking.group, seeking.log) not in turn.durable.cursors:
         reason = "the topic or the group was deleted meanwhile"
+        if not seeking.is_last:
+            return None
         return turn.refuse(seeking.session, seeking.request, Status.NOT_FOUND, reason)
     return _move(turn, seeking, min(max(answer.offset, log.start), turn.tails[log.id].stored))
 
@@ -202,14 +216,23 @@ def _move(turn: Turn, seeking: Seeking, offset: int) -> None:
     progress = turn.progress[group, log]
     turn.progress[group, log] = replace(progress, next=offset, retries=(), window=(), era=progress.era + 1)
     turn.wake(group, log)
-    turn.reply_stored(seeking.session, seeking.request, Sought(offset))
+    if seeking.is_last:
+        turn.reply_stored(seeking.session, seeking.request, Sought(offset))
 
 
-def _cursor_of(turn: Turn, group_name: str, topic: str, partition: int) -> tuple[int, Log]:
+def _check_lane(turn: Turn, log: Log, lane: int) -> None:
+    """Refuse an offset that could be meant in any of a topic's lanes."""
+    topic = turn.topic_of(log.id)
+    if topic.lanes and not lane:
+        reason = f"topic {topic.name!r} has lanes, and each counts its own offsets: name one, 1 to {topic.lanes}"
+        raise Refusal(Status.INVALID, reason)
+
+
+def _cursor_of(turn: Turn, group_name: str, topic: str, partition: int, lane: int) -> tuple[int, Log]:
     group = turn.durable.groups_by_name.get(group_name)
     if group is None:
         raise Refusal(Status.NOT_FOUND, f"group {group_name!r} does not exist")
-    log = polls.find_log(turn, topic, partition)
+    log = polls.find_log(turn, topic, partition, lane)
     if (group, log.id) not in turn.durable.cursors:
         raise Refusal(Status.GROUP_ERROR, f"group {group_name!r} does not read topic {topic!r}: subscribe first")
     return group, log

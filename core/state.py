@@ -342,6 +342,8 @@ class Seeking(Struct, frozen=True, gc=False):
     request: int
     group: int
     log: int
+    is_last: bool = True
+    """Of the lanes that one request moves: its answer goes with this one."""
 
 
 class Poll(Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from dovetail.core.codes import Status as Status
 from dovetail.core.codes import Wait as Wait
 from dovetail.core.codes import Whence as Whence
 from dovetail.core.frames import FrameType
+from dovetail.core.kernels import LANES
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 Range: TypeAlias = tuple[int, int]
@@ -276,13 +277,14 @@ class Fetch(Struct, frozen=True, gc=False):
     """Reads a log without a group."""
 
     TYPE: ClassVar = FrameType.FETCH
-    LAYOUT: ClassVar = "str topic · i32 partition · u64 offset · u32 bytes_max · u32 wait_ms"
+    LAYOUT: ClassVar = "str topic · i32 partition · u64 offset · u32 bytes_max · u32 wait_ms · [u8 lane]"
 
     topic: str
     partition: int
     offset: int
     bytes_max: int
     wait_ms: int = 0
+    lane: int = 0  # 1 to 5; 0: the first, or the topic has none
 
     def encode(self) -> bytes:
         return b"".join(
@@ -292,32 +294,36 @@ class Fetch(Struct, frozen=True, gc=False):
                 _U64.pack(self.offset),
                 _U32.pack(self.bytes_max),
                 _U32.pack(self.wait_ms),
+                _lane(self.lane),
             )
         )
 
 
 class Commit(Struct, frozen=True, gc=False):
     TYPE: ClassVar = FrameType.COMMIT
-    LAYOUT: ClassVar = "str group · str topic · i32 partition · u64 offset"
+    LAYOUT: ClassVar = "str group · str topic · i32 partition · u64 offset · [u8 lane]"
 
     group: str
     topic: str
     partition: int
     offset: int
+    lane: int = 0  # 1 to 5; 0: the topic has none
 
     def encode(self) -> bytes:
-        return _text(self.group) + _text(self.topic) + _I32.pack(self.partition) + _U64.pack(self.offset)
+        place = _text(self.group) + _text(self.topic) + _I32.pack(self.partition)
+        return place + _U64.pack(self.offset) + _lane(self.lane)
 
 
 class Seek(Struct, frozen=True, gc=False):
     TYPE: ClassVar = FrameType.SEEK
-    LAYOUT: ClassVar = "str group · str topic · i32 partition · u8 whence · u64 value"
+    LAYOUT: ClassVar = "str group · str topic · i32 partition · u8 whence · u64 value · [u8 lane]"
 
     group: str
     topic: str
     partition: int
     whence: int
     value: int = 0
+    lane: int = 0  # 1 to 5; 0: every lane, or the topic has none
 
     def encode(self) -> bytes:
         return b"".join(
@@ -327,6 +333,7 @@ class Seek(Struct, frozen=True, gc=False):
                 _I32.pack(self.partition),
                 _U8.pack(self.whence),
                 _U64.pack(self.value),
+                _lane(self.lane),
             )
         )
 
@@ -624,6 +631,10 @@ def _text_bytes(text: str) -> bytes:
     return data
 
 
+def _lane(lane: int) -> bytes:
+    return _U8.pack(lane) if lane else b""
+
+
 def _text(text: str) -> bytes:
     data = text.encode()
     size = len(data)
@@ -699,6 +710,15 @@ class _Reader:
     def choice(self, accepted: type[IntEnum], field: str) -> int:
         value = self.u8(field)
         return _chosen(self.what, accepted, field, value)
+
+    def lane(self) -> int:
+        """A lane at the payload's end, which may be left out."""
+        if self.at == len(self.data):
+            return 0
+        lane = self.u8("lane")
+        if not 1 <= lane <= LANES:
+            raise WireError(f"{self.what}: lane must be 1 to {LANES} or left out, it is {lane}")
+        return lane
 
     def text(self, field: str) -> str:
         size = self.u16(field)
@@ -934,6 +954,7 @@ def decode_fetch(payload: bytes) -> Fetch:
         read.u64("offset"),
         read.u32("bytes_max"),
         read.u32("wait_ms"),
+        read.lane(),
     )
     read.end()
     return message
@@ -941,7 +962,7 @@ def decode_fetch(payload: bytes) -> Fetch:
 
 def decode_commit(payload: bytes) -> Commit:
     read = _Reader("COMMIT", payload)
-    message = Commit(read.text("group"), read.text("topic"), read.i32("partition"), read.u64("offset"))
+    message = Commit(read.text("group"), read.text("topic"), read.i32("partition"), read.u64("offset"), read.lane())
     read.end()
     return message
 
@@ -954,6 +975,7 @@ def decode_seek(payload: bytes) -> Seek:
         read.i32("partition"),
         read.choice(Whence, "whence"),
         read.u64("value"),
+        read.lane(),
     )
     read.end()
     return message

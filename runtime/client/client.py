@@ -61,7 +61,16 @@ from dovetail.runtime.client.exchange import Lost, Reply
 from dovetail.runtime.client.link import Link, ignore, resolve
 from dovetail.runtime.client.membership import Membership, Told
 from dovetail.runtime.client.partitioning import PartitionerName
-from dovetail.runtime.client.producer import AcksName, CompressionName, Headers, Priority, Producer, Receipt, Value
+from dovetail.runtime.client.producer import (
+    AcksName,
+    CompressionName,
+    Headers,
+    Priority,
+    Producer,
+    Receipt,
+    Value,
+    lane_number,
+)
 from dovetail.runtime.client.reading import Fetched, fetched
 from dovetail.runtime.client.subscription import Subscription
 
@@ -386,6 +395,7 @@ class Client:
         *,
         partition: int = 0,
         offset: int = 0,
+        lane: Priority | None = None,
         bytes_max: int = 1024 * 1024,
         wait: Duration = 0,
         timeout: Duration | None = None,
@@ -393,6 +403,7 @@ class Client:
         """Read a partition from an offset on, without a group: nothing is leased, nothing is settled.
 
         offset     where to begin; default 0, which is the oldest kept
+        lane       which lane of a topic that has lanes; default its first, critical
         bytes_max  about how much at a time; default 1 MiB; at least one batch comes if there is one
         wait       if there is nothing yet, wait that long for it; default 0: not at all
         timeout    for the answer beyond `wait`; default the client's
@@ -400,7 +411,7 @@ class Client:
         wait_ms = milliseconds(wait)
         limit = (self._timeout if timeout is None else seconds(timeout)) + wait_ms / 1000
         name = names.topic_name(topic)
-        request = Fetch(name, partition, offset, bytes_max, wait_ms)
+        request = Fetch(name, partition, offset, bytes_max, wait_ms, lane_number(lane))
         return fetched(request, await self.call(request, FetchAnswer, timeout=limit))
 
     async def seek(
@@ -410,19 +421,28 @@ class Client:
         *,
         to: int | datetime | Literal["earliest", "latest"],
         partition: int = 0,
+        lane: Priority | None = None,
         timeout: Duration | None = None,
     ) -> int:
         """Have a group go on elsewhere in a partition: at an offset, at the first message that arrived at a time or
-        later, at the earliest, or behind the latest. Gives the offset."""
+        later, at the earliest, or behind the latest. Where the topic has lanes, all of them move unless one is named,
+        which an offset needs. Gives the offset, of several lanes that of the last."""
         whence, value = _whence(to)
-        request = Seek(group, names.topic_name(topic), partition, whence, value)
+        request = Seek(group, names.topic_name(topic), partition, whence, value, lane_number(lane))
         return (await self.call(request, SeekAnswer, timeout=timeout)).offset
 
     async def commit(
-        self, group: str, topic: str, offset: int, *, partition: int = 0, timeout: Duration | None = None
+        self,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        lane: Priority | None = None,
+        timeout: Duration | None = None,
     ) -> None:
-        """Settle everything of a partition below `offset` for a group."""
-        request = Commit(group, names.topic_name(topic), partition, offset)
+        """Settle everything of a partition below `offset` for a group; `lane` says which where the topic has lanes."""
+        request = Commit(group, names.topic_name(topic), partition, offset, lane_number(lane))
         await self.call(request, PlainAnswer, timeout=timeout)
 
     async def partition_count(self, topic: str) -> int:

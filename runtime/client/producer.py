@@ -452,3 +452,8 @@ def _chosen(name: str, known: Mapping[str, V], value: str) -> V:
     if found is None:
         raise ValueError(f"{name}={value!r} is not known: use one of {', '.join(known)}")
     return found
+
+
+def lane_number(lane: Priority | None) -> int:
+    """A lane as the wire names it: from 1; 0 where none is."""
+    return 0 if lane is None else _chosen("lane", _PRIORITIES, lane)

@@ -24,7 +24,7 @@ class Fetched(Struct, frozen=True):
 
 def fetched(request: Fetch, answer: FetchAnswer) -> Fetched:
     """The messages in an answer; batches may begin before the offset that was asked for."""
-    delivery = Delivery(Deliver("", request.topic, request.partition, 0, 0, 0, 0, ()), NoLease())
+    delivery = Delivery(Deliver("", request.topic, request.partition, request.lane, 0, 0, 0, ()), NoLease())
     messages: list[Message] = []
     next_offset = max(request.offset, answer.start)
     for header, data in batch.split(answer.batches):

@@ -3,9 +3,11 @@
 from collections import Counter
 from itertools import pairwise
 
-from dovetail.core.codes import Priority, SettleAction
+from dovetail.core import inputs
+from dovetail.core.codes import Priority, SettleAction, Status, Whence
+from dovetail.core.effects import Done, Fetched, Sought
 from dovetail.core.kernels import LANES, lane_weight
-from tests.core.running import Running
+from tests.core.running import Consumer, Running, refusal
 
 ROUND = 100
 
@@ -58,3 +60,68 @@ def test_a_topic_without_lanes_takes_any_priority_into_its_one_log() -> None:
     reader = broker.consumer()
     reader.subscribe("a", "g")
     assert reader.texts == ["urgent", "whenever"]
+
+
+def two_lanes_read(count: int) -> tuple[Running, Consumer]:
+    """A group that has settled `count` messages of the first lane and of the last."""
+    broker = Running()
+    broker.create("a", lanes=LANES)
+    reader = broker.consumer()
+    reader.subscribe("a", "g", credit=1_000)
+    for priority in (Priority.CRITICAL, Priority.BACKGROUND) if count else ():
+        broker.publish("a", *["x"] * count, priority=priority)
+    reader.settle(SettleAction.ACK)
+    return broker, reader
+
+
+def floors(broker: Running) -> list[int]:
+    durable = broker.node.state.durable
+    first = durable.topics[durable.topics_by_name["a"]].first_log
+    return [durable.cursors[1, first + lane].floor for lane in range(LANES)]
+
+
+def seek(broker: Running, whence: Whence, value: int = 0, lane: int = 0) -> object:
+    return broker.ask(lambda me, number: inputs.Seek(me, number, "g", "a", 0, whence, value, lane))
+
+
+def test_a_seek_moves_every_lane_unless_it_names_one() -> None:
+    broker, _ = two_lanes_read(10)
+    assert floors(broker) == [10, 0, 0, 0, 10]
+    assert seek(broker, Whence.OFFSET, 4, lane=5) == Sought(4)
+    assert floors(broker) == [10, 0, 0, 0, 4]
+    assert isinstance(seek(broker, Whence.EARLIEST), Sought)
+    assert floors(broker) == [0] * 5
+    assert isinstance(seek(broker, Whence.LATEST), Sought)
+    assert floors(broker) == [10, 0, 0, 0, 10]
+    assert seek(broker, Whence.TIME, 1, lane=1) == Sought(0)
+    assert floors(broker) == [0, 0, 0, 0, 10]
+    assert isinstance(seek(broker, Whence.TIME, 1), Sought)
+    assert floors(broker) == [0] * 5
+
+
+def test_an_offset_needs_its_lane_and_a_lane_has_to_be_there() -> None:
+    broker, _ = two_lanes_read(3)
+    broker.create("plain")
+    for answer in (
+        seek(broker, Whence.OFFSET, 1),
+        seek(broker, Whence.EARLIEST, lane=6),
+        broker.ask(lambda me, number: inputs.Commit(me, number, "g", "a", 0, 1)),
+        broker.ask(lambda me, number: inputs.Fetch(me, number, "plain", 0, 0, 1_000, 0, 1)),
+    ):
+        refused = refusal(answer)  # type: ignore[arg-type]  # what was asked is of several kinds
+        assert refused.status == Status.INVALID
+        assert "lane" in refused.reason
+    assert floors(broker) == [3, 0, 0, 0, 3]
+
+
+def test_a_commit_and_a_read_name_their_lane() -> None:
+    broker, _ = two_lanes_read(0)
+    reader = broker.consumer("slow")
+    for priority in (Priority.HIGH, Priority.LOW):
+        broker.publish("a", *["x"] * 5, priority=priority)
+    assert reader.say(lambda me, number: inputs.Commit(me, number, "g", "a", 0, 3, 4)) == Done()
+    assert floors(broker) == [0, 0, 0, 3, 0]
+    answer = broker.ask(lambda me, number: inputs.Fetch(me, number, "a", 0, 2, 1_000, 0, 2))
+    assert isinstance(answer, Fetched)
+    log = broker.node.state.durable.logs[answer.log]
+    assert (log.lane, answer.offset, answer.end) == (1, 2, 5)
