@@ -37,8 +37,8 @@ def show(name: Name, api: Api = API, token: Token = "", json: Json = False) -> N
         print_json({**found, "members": members})
         return
     print_fields(found, json)
-    columns = ("id", "address", "health", "seen_seconds_ago", "in_flight", "mean_processing_ms", "error_rate")
-    print_rows(members, columns, Form.TABLE, False, "no members")
+    columns = ("id", "address", "health", "seen_seconds_ago", "in_flight", "mean_processing_ms")
+    print_rows(members, (*columns, "error_rate", "suggested_lease_ms"), Form.TABLE, False, "no members")
 
 
 @app.command("lag")
@@ -70,6 +70,7 @@ def reset(
     to: Annotated[str, typer.Option("--to", help="earliest, latest, an offset, a time (ISO 8601) or how long ago.")],
     topic: Annotated[str, typer.Option("--topic", help="Only in this topic.")] = "",
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only in this partition.")] = None,
+    lane: Annotated[str, typer.Option("--lane", help="Only in this lane (critical to background).")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     api: Api = API,
     token: Token = "",
@@ -80,8 +81,9 @@ def reset(
     if not yes and not typer.confirm(f"move group {name} to {to}?", err=True):
         fail("nothing was moved", Exit.FAILED)
     rest = Rest(api, token)
-    rows = rest.post("v1", "groups", name, "offsets", to=to, topic=topic or None, partition=partition)["offsets"]
-    print_rows(rows, ("topic", "partition", "offset"), output, json, "nothing was moved")
+    where = {"topic": topic or None, "partition": partition, "lane": lane or None}
+    rows = rest.post("v1", "groups", name, "offsets", to=to, **where)["offsets"]
+    print_rows(rows, ("topic", "partition", "lane", "offset"), output, json, "nothing was moved")
 
 
 @app.command("kick")

@@ -63,10 +63,13 @@ def _picture(rest: Rest) -> RenderableType:
         f"lag {totals['lag']}  in flight {totals['in_flight']}\n",
     )
     topics = Table("topic", box=None, header_style="bold", pad_edge=False)
-    for name in ("messages", "in/s", "out/s"):
+    for name in ("messages", "in/s", "out/s", "lag", "capacity", "caught up in"):
         topics.add_column(name, justify="right")
     for name, each in _busiest(stats["topics"], lambda each: each["published"]["one"] + each["delivered"]["one"]):
-        topics.add_row(name, str(each["depth"]), f"{each['published']['one']:g}", f"{each['delivered']['one']:g}")
+        keeps = each["capacity"]
+        catch_up = f"{keeps['catch_up_seconds']} s" if "catch_up_seconds" in keeps else ""
+        figures = (str(each["depth"]), f"{each['published']['one']:g}", f"{each['delivered']['one']:g}")
+        topics.add_row(name, *figures, str(keeps["lag"]), f"{keeps['status']}, {keeps['trend']}", catch_up)
     groups = Table("group", box=None, header_style="bold", pad_edge=False)
     for name in ("lag", "in flight", "acked/s", "failed/s", "dead/s"):
         groups.add_column(name, justify="right")

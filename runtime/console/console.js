@@ -228,6 +228,7 @@ async function overview() {
       card("Busiest topics", table(busiest, [
         { title: "topic", cell: ([name]) => link(name, "topics", name) }, { title: "messages", number: true, cell: ([, each]) => count(each.depth) },
         { title: "in/s", number: true, cell: ([, each]) => count(each.published.one) }, { title: "out/s", number: true, cell: ([, each]) => count(each.delivered.one) },
+        { title: "capacity", cell: ([, each]) => h("span", {}, pill(each.capacity.status), ` ${each.capacity.trend}${each.capacity.catch_up_seconds ? `, caught up in ${lasting(each.capacity.catch_up_seconds)}` : ""}`) },
       ], "No topics yet: publish something, or make one.")),
       card("Groups furthest behind", table(behind, [
         { title: "group", cell: ([name]) => link(name, "groups", name) }, { title: "lag", number: true, cell: ([, each]) => count(each.lag) },

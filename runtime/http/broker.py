@@ -206,7 +206,9 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
         kept = depth(state, topic)
         messages += kept
         rates = history.topic(number)
-        topics[topic.name] = TopicStats(kept, rates.published, rates.published_bytes, rates.delivered)
+        topics[topic.name] = TopicStats(
+            kept, rates.published, rates.published_bytes, rates.delivered, history.capacity(state, topic)
+        )
     groups: dict[str, GroupStats] = {}
     in_flight = 0
     async for number, group in paced(state.durable.groups.items()):

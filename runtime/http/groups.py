@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Literal
 
 from immutables import Map
 from msgspec.structs import replace
 
-from dovetail.core import inputs, names
+from dovetail.core import inputs, members, names
 from dovetail.core.access import Role
 from dovetail.core.codes import Outcome, SettleAction, Status, Whence
 from dovetail.core.effects import Joined as CoreJoined
 from dovetail.core.effects import Settlement, Sought, Subscribed
 from dovetail.core.flow import arrived_ms
 from dovetail.core.intervals import contains, total
+from dovetail.core.members import Health, MemberInfo
 from dovetail.core.names import BadName
 from dovetail.core.state import Group, Lease, Log, State, Tenure
 from dovetail.runtime.http import models
@@ -57,6 +59,7 @@ from dovetail.runtime.http.models import (
     PendingView,
     Poll,
     Polled,
+    PriorityName,
     RejectBody,
     SettleBody,
     SettleResult,
@@ -70,7 +73,6 @@ NO_CREDIT = -1
 POLL_MS_MAX = 60_000
 SIGN_OF_LIFE_S = 1.0
 """How often a poll that waits is a sign of life, and answers a REVOKE: at least four times in a session timeout."""
-SLOW_S = 10.0
 PARTITIONED = "partitioned"
 
 
@@ -177,31 +179,38 @@ async def show_members(gate: Gate, call: Call[Nothing, None]) -> MemberList:
     """A group's members and how they are."""
     state, group = gate.state, gate.group(call.path["group"])
     roster: Map[int, str] = state.live.rosters.get(group.id) or Map()
-    members = [_member(gate, state, group, session, name) async for session, name in paced(roster.items())]
-    return MemberList(group.name, group.generation, sorted(members, key=lambda each: each.id))
+    by_session = {info.session: info for info in members.describe(state, group.id, _mono_ms())}
+    found = [_member(gate, state, group, by_session, each, name) async for each, name in paced(roster.items())]
+    return MemberList(group.name, group.generation, sorted(found, key=lambda each: each.id))
 
 
-def _member(gate: Gate, state: State, group: Group, session: int, name: str) -> MemberView:
-    known = state.live.sessions[session]
+HealthName = Literal["healthy", "warning", "suspicious", "failed"]
+HEALTH: dict[Health, HealthName] = {
+    Health.HEALTHY: "healthy",
+    Health.WARNING: "warning",
+    Health.SUSPICIOUS: "suspicious",
+    Health.FAILED: "failed",
+}
+
+
+def _member(
+    gate: Gate, state: State, group: Group, by_session: dict[int, MemberInfo], session: int, name: str
+) -> MemberView:
     connection = gate.node.connection(session)
-    mine = [state.live.subscriptions[number] for number in known.subscriptions]
-    mine = [each for each in mine if each.owner == group.id]
-    now_ms = _mono_ms()
-    granted = [state.live.leases[lease].granted_ms for each in mine for lease in each.leases]
-    oldest = max(0.0, (now_ms - min(granted)) / 1000) if granted else 0.0
-    silent = max(0.0, (now_ms - known.seen_ms) / 1000)
-    work = gate.server.metrics.work.get(session)
+    info = by_session[session]
+    silent = info.seen_ms_ago * 2 > state.settings.session_timeout_ms
     return MemberView(
         name,
         session,
-        known.name,
+        info.address,
         connection.peer if connection else "http",
-        round(silent, 3),
-        "silent" if silent * 2000 > state.settings.session_timeout_ms else "slow" if oldest > SLOW_S else "healthy",
-        sum(each.in_flight for each in mine),
-        round(oldest, 3),
-        work.mean_ms if work else 0.0,
-        work.error_rate if work else 0.0,
+        round(max(0, info.seen_ms_ago) / 1000, 3),
+        "silent" if silent else HEALTH[info.health],
+        info.in_flight,
+        round(max(0, info.oldest_pending_ms) / 1000, 3),
+        info.processing_ms,
+        info.error_percent / 100,
+        info.suggested_lease_ms or None,
         _assignments(state, group.id, name),
     )
 
@@ -280,29 +289,39 @@ async def set_offsets(gate: Gate, call: Call[Nothing, NewOffsets]) -> OffsetsSet
     group, body = gate.group(call.path["group"]), call.body
     if bool(body.offsets) == (body.to != ""):
         raise Trouble(422, "invalid", 'say either "to" (earliest, latest, an offset, a time) or "offsets"')
-    wanted: list[tuple[str, int, Whence, int]]
+    wanted: list[tuple[str, int, PriorityName | None, Whence, int]]
     if body.offsets:
-        wanted = [(each.topic, each.partition, Whence.OFFSET, each.offset) for each in body.offsets]
+        wanted = [(each.topic, each.partition, each.lane, Whence.OFFSET, each.offset) for each in body.offsets]
     else:
         whence, value = _place(str(body.to))
         topic = gate.topic(body.topic).id if body.topic else 0
         wanted = [
-            (gate.state.durable.topics[log.topic].name, log.partition, whence, value)
+            (gate.state.durable.topics[log.topic].name, log.partition, lane, whence, value)
             for log in _logs_of(gate.state, group)
-            if log.lane == 0 and topic in (0, log.topic) and body.partition in (None, log.partition)
+            for lane in [_lane_of(gate.state, log)]
+            if topic in (0, log.topic) and body.partition in (None, log.partition) and body.lane in (None, lane)
         ]
         if not wanted:
             raise Trouble(404, "not_found", f"group {group.name!r} reads nothing of that kind")
     found = []
-    for name, partition, whence, value in wanted:
-        answer = await gate.ask(_seek(group.name, name, partition, whence, value))
+    for name, partition, lane, whence, value in wanted:
+        answer = await gate.ask(_seek(group.name, name, partition, lane, whence, value))
         assert isinstance(answer, Sought)
-        found.append(OffsetView(names.topic_name(name), partition, answer.offset))
+        found.append(OffsetView(names.topic_name(name), partition, answer.offset, lane))
     return OffsetsSet(group.name, found)
 
 
-def _seek(group: str, topic: str, partition: int, whence: Whence, value: int) -> Make:
-    return lambda session, request: inputs.Seek(session, request, group, topic, partition, whence, value)
+def _lane_of(state: State, log: Log) -> PriorityName | None:
+    return LANES[log.lane] if state.durable.topics[log.topic].lanes else None
+
+
+def _lane_number(lane: PriorityName | None) -> int:
+    return 0 if lane is None else LANES.index(lane) + 1
+
+
+def _seek(group: str, topic: str, partition: int, lane: PriorityName | None, whence: Whence, value: int) -> Make:
+    place = (group, topic, partition)
+    return lambda session, request: inputs.Seek(session, request, *place, whence, value, _lane_number(lane))
 
 
 def _place(text: str) -> tuple[Whence, int]:
@@ -542,7 +561,7 @@ async def commit(gate: Gate, call: Call[Nothing, Commit]) -> Committed:
 
 
 def _commit(group: str, each: models.OffsetSet) -> Make:
-    place = (each.topic, each.partition, each.offset)
+    place = (each.topic, each.partition, each.offset, _lane_number(each.lane))
     return lambda session, request: inputs.Commit(session, request, group, *place)
 
 
@@ -619,7 +638,7 @@ def _by_place(gate: Gate, group: Group, body: SettleBody) -> Ticket | None:
 
 def _holds(state: State, lease: Lease, topic: int, body: SettleBody) -> bool:
     log = state.durable.logs[lease.log]
-    here = log.topic == topic and log.partition == body.partition
+    here = log.topic == topic and log.partition == body.partition and body.lane in (None, _lane_of(state, log))
     return here and contains(lease.ranges, body.offset, body.offset)
 
 

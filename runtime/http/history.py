@@ -7,11 +7,13 @@ Never     looks at messages: it reads the counters.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from dovetail.core.state import State
-from dovetail.runtime.http.models import Minute, Rates
+from dovetail.core.state import State, Topic
+from dovetail.runtime.http.capacity import capacity, lags_by_topic
+from dovetail.runtime.http.models import CapacityView, Minute, Rates
 from dovetail.runtime.metrics import Metrics
 
 EVERY_S = 5.0
@@ -87,6 +89,8 @@ class History:
         self.failed = Meter()
         self.dead = Meter()
         self.refused = Meter()
+        self.lags = Meter()
+        self.lag_by_topic: dict[int, int] = {}
         self.minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
         self._minute: tuple[int, ...] = (0,) * 6
         self._minute_at = -1
@@ -109,6 +113,9 @@ class History:
             meter.tick({TOTAL: counter.total(), **counter})
             meter.forget({TOTAL: None, **dict.fromkeys(state.durable.groups)})
         self.refused.tick({TOTAL: metrics.refused.total()})
+        self.lag_by_topic = lags_by_topic(state)
+        self.lags.tick(self.lag_by_topic)
+        self.lags.forget(self.lag_by_topic)
         if wall_ms // 60_000 != self._minute_at:
             self._close_minute(state, wall_ms, connections)
 
@@ -134,6 +141,11 @@ class History:
             self.minutes.append(Minute(at_ms, published, delivered, settled, failed, dead, refused, lag, connections))
         self._minute = now
         self._minute_at = wall_ms // 60_000
+
+    def capacity(self, state: State, topic: Topic) -> CapacityView:
+        """How a topic's consumers keep up, as it was found last."""
+        wall_ms = time.time_ns() // 1_000_000
+        return capacity(state, topic, self.lag_by_topic.get(topic.id, 0), self.lags.rates(topic.id), wall_ms)
 
     def topic(self, topic: int) -> TopicRates:
         return TopicRates(self, topic)

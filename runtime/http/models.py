@@ -274,11 +274,13 @@ class MemberView(View, frozen=True):
     client: str
     address: str
     seen_seconds_ago: float
-    health: Literal["healthy", "slow", "silent"]
+    health: Literal["healthy", "warning", "suspicious", "failed", "silent"]
     in_flight: int
     oldest_pending_seconds: float
     mean_processing_ms: float
     error_rate: float
+    suggested_lease_ms: int | None
+    """From two and a half times the mean, once enough is known; it is shown, not applied."""
     assignments: list[PartitionName]
 
 
@@ -345,6 +347,7 @@ class OffsetSet(Body, frozen=True):
     topic: str
     partition: Partition
     offset: Count
+    lane: PriorityName | None = None
 
 
 class Commit(Body, frozen=True):
@@ -375,6 +378,7 @@ class SettleBody(Body, frozen=True):
     partition: Partition = 0
     offset: Count = 0
     member: str = ""
+    lane: PriorityName | None = None
     wait: bool = False
 
 
@@ -419,13 +423,15 @@ class NewOffsets(Body, frozen=True):
     to: str | int = ""
     topic: str = ""
     partition: Partition | None = None
+    lane: PriorityName | None = None
     offsets: list[OffsetSet] = []
 
 
-class OffsetView(View, frozen=True):
+class OffsetView(View, frozen=True, omit_defaults=True):
     topic: str
     partition: int
     offset: int
+    lane: PriorityName | None = None
 
 
 class OffsetsSet(View, frozen=True):
@@ -496,11 +502,24 @@ class Rates(View, frozen=True):
     fifteen: float
 
 
+class CapacityView(View, frozen=True, omit_defaults=True):
+    """How a topic's consumers keep up: `status` is normal, warning, critical (publishers are slowed) or overloaded
+    (they are refused); `change` is messages a second that the lag grows by; `catch_up_seconds` is there while it
+    shrinks."""
+
+    status: str
+    lag: int
+    trend: str
+    change: float
+    catch_up_seconds: int | UnsetType = UNSET
+
+
 class TopicStats(View, frozen=True):
     depth: int
     published: Rates
     published_bytes: Rates
     delivered: Rates
+    capacity: CapacityView
 
 
 class GroupStats(View, frozen=True):

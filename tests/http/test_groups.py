@@ -256,3 +256,22 @@ def test_a_group_that_is_not_there_is_404(api: Api, path: str) -> None:
     with pytest.raises(Refused) as refused:
         api.get(f"/v1/groups/nobody{path}")
     assert refused.value.status == 404
+
+
+def test_a_group_is_moved_in_all_lanes_or_in_one(api: Api) -> None:
+    api.post("/v1/topics", name="urgent", lanes=True)
+    api.join("g", "urgent")
+    for priority in ("critical", "low"):
+        api.publish("urgent", priority, priority=priority)
+    receipts = [each["receipt"] for each in api.poll("g", timeout="5s", max=10)]
+    while len(receipts) < 2:
+        receipts += [each["receipt"] for each in api.poll("g", timeout="5s", max=10)]
+    api.post("/v1/groups/g/ack", receipts=receipts, wait=True)
+    moved = api.post("/v1/groups/g/offsets", to="earliest", lane="low")["offsets"]
+    assert [(each["lane"], each["offset"]) for each in moved] == [("low", 0)]
+    assert [each["priority"] for each in api.poll("g", timeout="5s", max=10)] == ["low"]
+    moved = api.post("/v1/groups/g/offsets", to="earliest")["offsets"]
+    assert [each["lane"] for each in moved] == ["critical", "high", "normal", "low", "background"]
+    with pytest.raises(Refused) as caught:
+        api.post("/v1/groups/g/offsets", offsets=[{"topic": "urgent", "partition": 0, "offset": 0}])
+    assert "lane" in caught.value.error["message"]
