@@ -32,6 +32,7 @@ GOODS = ("a chair", "a lamp", "two cups", "a kite", "a clock")
 FAILS = 0.15
 HOPELESS = 0.02
 SLOW_S = 0.4
+_TOPIC_SETTINGS = ("topic.max_retries", "topic.lag_warning")
 
 
 class Shop(Struct):
@@ -52,6 +53,7 @@ async def show(http: str = "127.0.0.1:0", rate: float = 20.0, seed: int = 1) -> 
     config = Config(data=data, listen="127.0.0.1:0", http=http, settings=Settings(partitions=3, topic_defaults=topics))
     try:
         server = await Server.start(config)
+        server.origins = dict.fromkeys(("data", "listen", "http", "partitions", *_TOPIC_SETTINGS), "dovetail demo")
         shop = Shop()
         async with connect(f"dovetail://127.0.0.1:{server.port}", name="shop") as client:
             actors = [asyncio.ensure_future(each) for each in _actors(client, server, shop, rate, random.Random(seed))]

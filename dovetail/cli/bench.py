@@ -106,3 +106,25 @@ def pauses(
         print_json(measured)
     else:
         typer.echo(tables.pauses(measured))
+
+
+@app.command("browse")
+def browse(
+    messages: Annotated[int, typer.Option(min=1, help="How many messages the browsed topic keeps.")] = 100_000,
+    seconds: Annotated[float, typer.Option(min=0.05, help="How long each turn takes.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="How many turns without and with a browser.")] = 3,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Publish latency while somebody browses a large topic over HTTP, beside the same with nobody browsing."""
+    from dovetail.runtime.bench import browse, tables
+    from dovetail.runtime.bench.processes import BenchFailed
+
+    try:
+        found = browse.run(messages, seconds, rounds, data, lambda text: typer.echo(f"… {text}", err=True))
+    except (BenchFailed, OSError) as error:
+        fail(str(error))
+    if json:
+        print_json(found)
+    else:
+        typer.echo(tables.browsed(found))

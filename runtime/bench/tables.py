@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dovetail.runtime.bench.browse import Browsed
 from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
 from dovetail.runtime.bench.loads import Figures
 from dovetail.runtime.bench.micro import Timed
@@ -191,3 +192,15 @@ def _percentiles(found: dict[str, float]) -> list[str]:
 
 def _size(size_bytes: int) -> str:
     return f"{size_bytes >> 20} MiB" if size_bytes >= 1 << 20 else f"{size_bytes >> 10} KiB"
+
+
+def browsed(found: Browsed) -> str:
+    """Publish latency with nobody browsing and with somebody who does."""
+    lines = [
+        f"a topic of {found.kept:,} messages, publishes of 1 KiB, one after the other",
+        f"{'':<16}{'publishes':>10}{'p50 ms':>9}{'p99 ms':>9}{'worst ms':>10}{'pages of 1,000':>16}",
+    ]
+    for name, felt in (("alone", found.alone), ("beside a browse", found.browsing)):
+        figures = f"{felt.publishes:>10,}{felt.p50_ms:>9.2f}{felt.p99_ms:>9.2f}{felt.worst_ms:>10.2f}{felt.pages:>16,}"
+        lines.append(f"{name:<16}{figures}")
+    return "\n".join(lines)

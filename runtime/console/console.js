@@ -527,27 +527,51 @@ async function connections(parts, keep) {
 async function settings(parts, keep) {
   const { settings: rows } = await api("GET", "/admin/config");
   const shown = rows.filter((row) => row.key.includes(keep.filter ?? ""));
+  const change = (row) => form(`Change ${row.key}`, [h("div", {}, row.says), field("value", "Value, until the next start", { value: row.value, autofocus: true })], "Change it", async (said) => {
+    await api("PATCH", "/admin/config", { settings: { [row.key]: said.value } });
+    toast(`${row.key} is ${said.value}`);
+  });
   return [
     head("Settings", null, filterBox(keep, "Filter by key  ( / )")),
     card(null, table(shown, [
       { title: "key", cell: (row) => h("code", {}, row.key) }, { title: "value", cell: (row) => h("b", {}, row.value || "–") },
+      { title: "", cell: (row) => (row.changeable ? h("button", { class: "small", "aria-label": `Change ${row.key}`, onclick: () => change(row) }, "Change…") : h("span", { class: "soft" }, "restart")) },
       { title: "from", cell: (row) => h("span", { class: row.origin === "default" ? "soft" : "pill" }, row.origin) }, { title: "what for", wide: true, cell: (row) => h("span", { class: "soft" }, row.says) },
     ], "None matches.")),
   ];
 }
 
-async function health() {
-  const found = await api("GET", "/health?deep=true");
-  const turn = (verb, on, title, text) => () => form(title, [h("div", {}, text), on ? field("reason", "Why", { value: "an operator asked for it" }) : null].filter(Boolean), on ? "Do it" : "Go on",
-    (said) => api("POST", `/admin/${verb}`, on ? { on, reason: said.reason } : { on }), on);
+const DEEP_MS = 30000;
+const DOES = {
+  normal: "Everything.", throttled: "Confirms are held back, less important messages are refused.", "read-only": "No messages are taken; delivery goes on.",
+  maintenance: "Like read-only, and /ready says no, so that balancers send nobody here.", emergency: "No new connections either; those that are there are served.",
+};
+
+async function health(parts, keep) {
+  // A deep look writes a message: now and then is enough.
+  const deep = Date.now() - (keep.deepAt ?? 0) > DEEP_MS;
+  const [found, level] = await Promise.all([api("GET", `/health?deep=${deep}`), api("GET", "/admin/level").catch(() => null)]);
+  if (deep) { keep.deepAt = Date.now(); keep.deep = found.components.at(-1); } else found.components.push(keep.deep);
+  const change = () => form("Change the level", [
+    field("level", "The broker does", { choices: Object.keys(DOES), value: found.level }),
+    h("dl", {}, ...Object.entries(DOES).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
+    field("reason", "Why (clients are told)", { value: "an operator asked for it" }),
+  ], "Change it", async (said) => { await api("PUT", "/admin/level", said); toast(`The level is ${said.level}`); });
+  const reload = async () => {
+    try {
+      const done = await api("POST", "/admin/reload");
+      toast(`Read again. Changed: ${done.changed.join(", ") || "nothing"}.${done.needs_restart.length ? ` Takes a restart: ${done.needs_restart.join(", ")}.` : ""}`);
+    } catch (error) { toast(error.message, true); }
+  };
   return [
     head("Health", null, pill(found.status),
-      found.level === "normal" ? h("button", { onclick: turn("readonly", true, "Take no messages?", "Publishes are refused; delivery goes on.") }, "Read-only…")
-        : h("button", { class: "main", onclick: turn(found.level === "maintenance" ? "maintenance" : "readonly", false, "Take messages again?", "Publishes are accepted again.") }, "Take messages again"),
-      found.level === "normal" ? h("button", { onclick: turn("maintenance", true, "Maintenance?", "Like read-only, and /ready says no, so that balancers send nobody here.") }, "Maintenance…") : null,
+      h("button", { class: found.level === "normal" ? null : "main", onclick: change }, "Level…"),
+      h("button", { onclick: reload }, "Reload"),
       h("button", { onclick: async () => { await api("POST", "/admin/checkpoint"); toast("A checkpoint is being written"); } }, "Checkpoint")),
     card("Components", table(found.components, [{ title: "component", cell: (row) => row.name }, { title: "", cell: (row) => pill(row.status) }, { title: "", wide: true, cell: (row) => row.says }], "")),
-    card("Broker", h("dl", {}, ...[["id", found.broker], ["version", found.version], ["up", lasting(found.uptime_seconds)], ["level", found.level], ["stored to", `lsn ${count(found.stored_lsn)}`]]
+    card(`Level: ${found.level}`, h("p", {}, DOES[found.level]), level?.asked.length ? table(level.asked, [
+      { title: "asked by", cell: (row) => row.source }, { title: "level", cell: (row) => pill(row.level) }, { title: "why", wide: true, cell: (row) => row.reason }], "") : null),
+    card("Broker", h("dl", {}, ...[["id", found.broker], ["version", found.version], ["up", lasting(found.uptime_seconds)], ["stored to", `lsn ${count(found.stored_lsn)}`]]
       .flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), h("p", {}, h("a", { href: "/docs" }, "HTTP API"), " · ", h("a", { href: "/metrics" }, "metrics"))),
   ];
 }
@@ -562,7 +586,7 @@ async function trace(parts) {
       { title: "member", cell: (row) => row.member || "–" }, { title: "tries", number: true, cell: (row) => row.attempts },
     ], "No group reads its topic.")),
     card(found.complete ? "Its life" : "Its life, as far as it is still known", table(found.life, [
-      { title: "at", cell: (row) => when(row.at) }, { title: "what", cell: (row) => row.what.replaceAll("_", " ") },
+      { title: "at (UTC)", cell: (row) => when(row.at) }, { title: "what", cell: (row) => row.what.replaceAll("_", " ") },
       { title: "message", cell: (row) => row.message_id }, { title: "group", cell: (row) => row.group ?? "" }, { title: "member", cell: (row) => row.member ?? "" },
       { title: "try", number: true, cell: (row) => row.attempt ?? "" },
       { title: "", wide: true, cell: (row) => [row.reason, row.error, row.due && `due ${when(row.due)}`, row.other && `${row.what === "published" ? "from" : "to"} ${row.other}`].filter(Boolean).join(", ") },

@@ -332,7 +332,7 @@ async def shutdown(gate: Gate, call: Call[Nothing, None]) -> Done:
 async def config(gate: Gate, call: Call[Nothing, None]) -> ConfigView:
     """Every setting, its value and where it came from."""
     rows = explain(gate.server.config, gate.server.origins)
-    return ConfigView([SettingView(row.key, row.text, row.origin, row.says) for row in rows])
+    return ConfigView([SettingView(row.key, row.text, row.origin, row.says, row.key in CHANGEABLE) for row in rows])
 
 
 async def change_config(gate: Gate, call: Call[Nothing, ConfigPatch]) -> ConfigView:

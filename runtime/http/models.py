@@ -627,6 +627,8 @@ class SettingView(View, frozen=True):
     value: Any
     origin: str
     says: str
+    changeable: bool
+    """Whether it can be changed while the broker runs."""
 
 
 class ConfigView(View, frozen=True):

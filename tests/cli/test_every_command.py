@@ -130,12 +130,13 @@ ALONE = {
     "sim campaign": ("--scenario", "drop-during-ack", "--seeds", "1", "--seed", "2", "--jobs", "1", "--json"),
     "sim mutants": ("no-such-mutant", "--seeds", "1"),
     "bench core": ("--quick", "--json"),
+    "bench browse": ("--messages", "2000", "--seconds", "0.3", "--rounds", "1", "--json"),
 }
 """Commands that are run here without a broker beside them, as small as they go."""
 LONG = {
     "sim speed": ("--scale", "1", "--json"),
     "sim marks": ("--seeds", "1", "--jobs", "1", "--json"),
-    "bench pauses": ("--quick", "--json"),
+    "bench pauses": ("--leases", "1000", "--rounds", "1", "--json"),
 }
 """The same, where even the smallest run is long: with DOVETAIL_DEPTH set."""
 
