@@ -40,7 +40,7 @@ HELD = 900
 """The id of a lease that is under way; those that a turn grants count up from 1."""
 MEMBERS = (11, 12)
 MONO_MS, WALL_MS, DEADLINE_MS = 1_000, 500_000, 5_000
-INCARNATION = 3
+INCARNATION, GENERATION = 3, 4
 
 TURN = "bounded: 2 members, 1 lease under way, up to 2 ranges or batches, any integers in them"
 
@@ -57,7 +57,7 @@ def _turn(
         incarnation=INCARNATION,
         topics=Map({1: Topic(1, "a", 1, 0, LOG, TopicConfig(), False, 0)}),
         logs=Map({LOG: log or Log(LOG, 1, 0, 0, 0, 0)}),
-        groups=Map({GROUP: Group(GROUP, "g", "shared", "", (), 1, 0)}),
+        groups=Map({GROUP: Group(GROUP, "g", "shared", "", (), GENERATION, 0)}),
         cursors=cursors or Map({(GROUP, LOG): Cursor(0)}),
     )
     live = Live(
@@ -368,6 +368,7 @@ def a_lease_is_granted_for_the_topic_s_time(given: Given) -> bool:
         timers.due(turn.timers, MONO_MS + 30_000)[1] == [(timers.LEASE, lease.id, 0)],
         lease.ranges == ((first, last),),
         every(lease.attempt == attempt, lease.expires_at_ms == expires_at, lease.granted_ms == MONO_MS),
+        lease.generation == GENERATION,
         dict(now.leases) == {lease.id: None},
         not turn.records,
     )

@@ -17,7 +17,7 @@ from dovetail.core import dispatch, groups, leases, settling, timers, topics
 from dovetail.core import step as stepping
 from dovetail.core.codes import SettleAction, Whence
 from dovetail.core.cursor import Cursor
-from dovetail.core.ids import Bug, Now
+from dovetail.core.ids import Bug, Now, ordered
 from dovetail.core.inputs import (
     AnyInput,
     Ask,
@@ -293,3 +293,44 @@ def a_job_that_ran_goes_on_after_a_restart(given: Given) -> bool:
     found = given.call(waking.awaken, Durable(replays=Map({number: job})), Settings())
     left, due = timers.due(found.live.timers, 0)
     return due == ([(timers.REPLAY, number, 0)] if state is ReplayState.RUNNING else []) and not left.buckets
+
+
+def _balances(state: State) -> bool:
+    """Published is settled (acknowledged, expired or dead), leased, retrying, dying and pending together."""
+    live, cursor, progress = state.live, state.durable.cursors[KEY], state.live.progress[KEY]
+    end = state.durable.logs[1].end
+    following = max(progress.next, cursor.floor)
+    total = cursor.floor + end - following + len(live.dying)
+    for first, last in cursor.islands:
+        total = total + max(0, min(last + 1, following) - first)
+    for _, lease in ordered(live.leases):
+        for first, last in lease.ranges:
+            total = total + last - first + 1
+    for retry in progress.retries:
+        total = total + retry.last - retry.first + 1
+    return total == end
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
+    scope=SHAPE,
+    sabotage=Sabotage(leases.give_back, "add_retries(turn, lease.owner, lease.log, retries)", "None"),
+)
+def what_was_published_is_what_the_states_add_up_to(given: Given) -> bool:
+    """Before and after a settle, a publish and its sync, or a member's end: published = settled + leased + retrying +
+    pending + dying, counted one by one. (What is settled is acknowledged, expired or dead:
+    `the-books-balance`; a delayed message is pending in a log of its own.)"""
+    state = _any_state(given)
+    batch = Publish("a", 0, 7, given.integer("count", 1, 1 << 20), 100, (Ask(1, 5, 0, 1),))
+    how = given.choice("what", (0, 1, 2))
+    told: tuple[AnyInput, ...] = (
+        (_settle(given, state, SettleAction.ACK),),
+        (batch, Stored(state.durable.lsn + 1)),
+        (SessionClosed(1),),
+    )[how]
+    kept = [_balances(state)]
+    for each in told:
+        state, _, _ = given.call(stepping.step, state, NOW, [each])
+        kept.append(_balances(state))
+    return every(*kept)

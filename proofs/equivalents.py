@@ -20,7 +20,7 @@ EQUIVALENT = {
     "_find_topic: 1 → 0 in count - 1": "a number in the text of a refusal",
     "_record_bounds: end - start → end + start": "a number in the text of a refusal",
     "stored: turn.stored_lsn <= lsn < turn.lsn → turn.stored_lsn <= lsn <= turn.lsn": "`written` checks it again",
-    "debt_ms: tokens <= 0 → tokens <= 1": "with one thousandth in the bucket the formula gives 0 as well",
+    "debt_ms: 0 → 1 in tokens <= 0": "with one thousandth in the bucket the formula gives 0 as well",
     "sticky: 0 → 1 in dict.fromkeys(_everybody(topics), 0)": "only the differences of loads are looked at",
     "sticky: 0 → -1 in dict.fromkeys(_everybody(topics), 0)": "only the differences of loads are looked at",
     "_log_trimmed: 0 → -1 in intervals.remove(durable.removed[record.log], 0, record.start - 1)": "offsets begin at 0",

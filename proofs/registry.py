@@ -33,6 +33,7 @@ MODULES = (
     "shelf",
     "codecs",
     "files",
+    "frames",
     "names",
     "step",
 )

@@ -94,7 +94,7 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 @cache
 def _texts_for_people(filename: str) -> tuple[Span, ...]:
-    """The parts of a file whose text goes nowhere but into an exception or a refusal."""
+    """The parts of a file whose text goes nowhere but into an exception, a refusal or the report of a damage."""
     try:
         tree = ast.parse(File(filename).read_text())
     except (OSError, SyntaxError):
@@ -112,7 +112,10 @@ def _texts_for_people(filename: str) -> tuple[Span, ...]:
 
 
 def _is_refusal(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "refuse"
+    match node:
+        case ast.Call(func=ast.Attribute(attr="refuse") | ast.Name(id="Damage")):
+            return True
+    return False
 
 
 def _span(node: Any) -> Span:
