@@ -7,7 +7,7 @@ Never     changes records: only base offset and leader epoch, which lie outside 
 
 from collections.abc import Container, Sequence
 from struct import Struct as Layout
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import crc32c
 from msgspec import Struct
@@ -24,6 +24,8 @@ from dovetail.core.compression import (
     decompress,
 )
 
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""They are read alike here where nothing that is cut out of them is kept."""
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 NewRecord: TypeAlias = tuple[bytes | None, bytes | None, RecordHeaders]
 
@@ -201,7 +203,7 @@ def _assemble(header: BatchHeader, section: bytes | memoryview) -> bytes:
     return b"".join((outside, b"\2", crc.to_bytes(4, "big"), checked, section))
 
 
-def read_header(data: bytes, at: int = 0) -> BatchHeader:
+def read_header(data: Bytes, at: int = 0) -> BatchHeader:
     """The header of the batch at `at`, of which more need not be there; its CRC is not looked at."""
     if len(data) - at < HEADER_BYTES:
         raise BatchError(f"a batch header has {HEADER_BYTES} bytes, but only {len(data) - at} are there")
@@ -215,32 +217,33 @@ def read_header(data: bytes, at: int = 0) -> BatchHeader:
     return header
 
 
-def _read_whole(data: bytes) -> BatchHeader:
-    """The header of `data`, which is exactly one batch with the right CRC."""
-    header = read_header(data)
-    if header.size_bytes != len(data):
-        raise BatchError(
-            f"exactly one batch is expected: its header says {header.size_bytes} bytes, {len(data)} are there"
-        )
-    crc = crc32c.crc32c(memoryview(data)[_CRC_AT:])
+def _read_whole(data: Bytes, at: int = 0) -> BatchHeader:
+    """The header of what `data` holds from `at` on, which is exactly one batch with the right CRC."""
+    header = read_header(data, at)
+    size = len(data) - at
+    if header.batch_length + _LENGTH_COUNTS_FROM != size:
+        raise BatchError(f"exactly one batch is expected: its header says {header.size_bytes} bytes, {size} are there")
+    crc = crc32c.crc32c(memoryview(data)[at + _CRC_AT :])
     if crc != header.crc:
         raise BatchError(f"the batch's CRC-32C is {crc:#010x}, its header says {header.crc:#010x}: damaged bytes")
     return header
 
 
-def _decoded(data: bytes, header: BatchHeader, decoded_bytes_max: int, codecs: Codecs) -> tuple[bytes, int]:
+def _decoded(
+    data: Bytes, header: BatchHeader, decoded_bytes_max: int, codecs: Codecs, at: int = 0
+) -> tuple[bytes, int]:
     """The bytes that hold the record section, plain, and where it starts in them."""
-    if header.compression == Compression.NONE:
-        size = len(data) - HEADER_BYTES
+    if not header.attributes & _COMPRESSION_BITS:
+        size = len(data) - at - HEADER_BYTES
         if size > decoded_bytes_max:
             raise BatchTooLarge(f"{size} bytes of records are over the limit of {decoded_bytes_max}")
-        return data, HEADER_BYTES
+        return cast(bytes, data), at + HEADER_BYTES
     try:
         codec = Compression(header.compression)
     except ValueError:
         raise BatchError(f"compression {header.compression} is not known: use gzip, lz4 or zstd") from None
     try:
-        return decompress(codecs, codec, memoryview(data)[HEADER_BYTES:], decoded_bytes_max), 0
+        return decompress(codecs, codec, memoryview(data)[at + HEADER_BYTES :], decoded_bytes_max), 0
     except ExpandsTooFar as error:
         raise BatchTooLarge(str(error)) from None
     except CompressionError as error:
@@ -248,14 +251,27 @@ def _decoded(data: bytes, header: BatchHeader, decoded_bytes_max: int, codecs: C
 
 
 def check_produced(
-    data: bytes,
+    data: Bytes,
+    at: int = 0,
     *,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     record_bytes_max: int | None = None,
     codecs: Codecs = STANDARD,
 ) -> BatchHeader:
-    """The header of a batch that a producer sent, if all of it is as it must be."""
-    header = _read_whole(data)
+    """The header of a batch that a producer sent, if all of it is as it must be; `data` holds it from `at` on."""
+    try:
+        return _check_produced(data, at, decoded_bytes_max, record_bytes_max, codecs)
+    except BatchError:
+        if at == 0:
+            raise
+    # A mistake is told again with places counted from the batch's own beginning.
+    return _check_produced(bytes(data[at:]), 0, decoded_bytes_max, record_bytes_max, codecs)
+
+
+def _check_produced(
+    data: Bytes, at: int, decoded_bytes_max: int, record_bytes_max: int | None, codecs: Codecs
+) -> BatchHeader:
+    header = _read_whole(data, at)
     count = header.record_count
     if count < 1 or count != header.last_offset_delta + 1:
         raise BatchError(
@@ -274,9 +290,8 @@ def check_produced(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence "
             f"{header.base_sequence}: all three are 0 or more, or the id is -1"
         )
-    section, at = _decoded(data, header, decoded_bytes_max, codecs)
-    limit = len(section) if record_bytes_max is None else record_bytes_max
-    _walk(section, at, header, limit)
+    section, start = _decoded(data, header, decoded_bytes_max, codecs, at)
+    _walk(section, start, header, len(section) if record_bytes_max is None else record_bytes_max)
     return header
 
 
@@ -465,9 +480,9 @@ def _shape(section: bytes, at: int, value_at: int, stop: int, delta: int, value_
         return _NO_SHAPE
     if not section.startswith(varint.SMALL[delta], split_at):
         return _NO_SHAPE
-    after = section[split_at + len(varint.SMALL[delta]) : value_at]
-    back = section[value_at + value_size : stop]
-    return section[at:split_at], after, back, value_at - at, value_size, stop - at
+    after = bytes(section[split_at + len(varint.SMALL[delta]) : value_at])
+    back = bytes(section[value_at + value_size : stop])
+    return bytes(section[at:split_at]), after, back, value_at - at, value_size, stop - at
 
 
 def _check_room(count: int, size_bytes: int) -> None:
@@ -564,19 +579,25 @@ def _read_headers(section: bytes, at: int, stop: int) -> tuple[RecordHeaders, in
     return tuple(headers), at
 
 
-def patch_head(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
+def patch_head(data: bytes | memoryview, base_offset: int, leader_epoch: int = 0) -> bytes:
     """The first `PATCHED_BYTES` of the batch with another base offset and leader epoch."""
     return _OUTSIDE_CRC.pack(base_offset, len(data) - _LENGTH_COUNTS_FROM, leader_epoch)
 
 
-def patch(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """The batch with another base offset and leader epoch; its CRC stays right."""
-    head = _OUTSIDE_CRC.pack(base_offset, len(data) - _LENGTH_COUNTS_FROM, leader_epoch)
-    return b"".join((head, memoryview(data)[PATCHED_BYTES:]))
+def patch(data: bytes | memoryview, base_offset: int, leader_epoch: int = 0) -> bytes | memoryview:
+    """The batch with another base offset and leader epoch; its CRC stays right. What may be written to is patched where
+    it lies, and what comes back may not be written to any more."""
+    if isinstance(data, memoryview) and not data.readonly:
+        _OUTSIDE_CRC.pack_into(data, 0, base_offset, len(data) - _LENGTH_COUNTS_FROM, leader_epoch)
+        return data.toreadonly()
+    return b"".join((patch_head(data, base_offset, leader_epoch), memoryview(data)[PATCHED_BYTES:]))
 
 
-def parse(data: bytes, *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD) -> list[Record]:
+def parse(
+    data: bytes | memoryview, *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD
+) -> list[Record]:
     """The records of one batch. After compaction there may be gaps between them, or none left."""
+    data = bytes(data)
     header = _read_whole(data)
     section, at = _decoded(data, header, decoded_bytes_max, codecs)
     return _read_records(section, at, header)
@@ -597,7 +618,7 @@ def split(data: bytes) -> list[tuple[BatchHeader, bytes]]:
 
 
 def single(
-    data: bytes,
+    data: bytes | memoryview,
     offset: int,
     extra_headers: RecordHeaders = (),
     *,
@@ -605,6 +626,7 @@ def single(
     codecs: Codecs = STANDARD,
 ) -> bytes:
     """A new batch that holds only the record at `offset`, with its own time, and `extra_headers` added."""
+    data = bytes(data)
     header = _read_whole(data)
     section, at = _decoded(data, header, decoded_bytes_max, codecs)
     end = len(section)
@@ -621,7 +643,7 @@ def single(
     )
 
 
-def trim(data: bytes, first: int, last: int) -> bytes:
+def trim(data: bytes | memoryview, first: int, last: int) -> bytes | memoryview:
     """The batch with only its records in `first..last`, its offsets and times as they were.
 
     A compressed batch, and one that lies wholly inside the range, is returned as it is.
@@ -629,6 +651,7 @@ def trim(data: bytes, first: int, last: int) -> bytes:
     header = _read_whole(data)
     if header.compression != Compression.NONE or (first <= header.base_offset and header.last_offset <= last):
         return data
+    data = cast(bytes, data)
     at, end = HEADER_BYTES, len(data)
     begin = stop = count = 0
     for _ in range(header.record_count):
@@ -645,9 +668,14 @@ def trim(data: bytes, first: int, last: int) -> bytes:
 
 
 def select(
-    data: bytes, keep: Container[int], *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD
+    data: bytes | memoryview,
+    keep: Container[int],
+    *,
+    decoded_bytes_max: int = DECODED_BYTES_MAX,
+    codecs: Codecs = STANDARD,
 ) -> bytes:
     """The batch with only its records at the offsets in `keep`; its own offsets, times and codec stay."""
+    data = bytes(data)
     header = _read_whole(data)
     section, at = _decoded(data, header, decoded_bytes_max, codecs)
     kept: list[bytes] = []

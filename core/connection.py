@@ -101,13 +101,13 @@ class _Delivered(Struct, frozen=True, gc=False):
 class Connection:
     """The broker's side of one connection. `keep` takes a batch into the shell's keeping and gives its handle."""
 
-    def __init__(self, session: int, peer: str, terms: Terms, keep: Callable[[bytes], int]) -> None:
+    def __init__(self, session: int, peer: str, terms: Terms, keep: Callable[[memoryview], int]) -> None:
         self.session = session
         self.peer = peer
         self.name = peer
         self.closing = False
         """What is in `out` is the last that is sent; then the connection is closed."""
-        self.out: list[bytes] = []
+        self.out: list[bytes | memoryview] = []
         self._terms = terms
         self._keep = keep
         self._decoder = FrameDecoder(terms.frame_bytes_max)
@@ -148,7 +148,7 @@ class Connection:
         """Whether a frame was begun that is not complete yet."""
         return self._decoder.is_inside_frame
 
-    def receive(self, data: bytes) -> list[Arrival]:
+    def receive(self, data: bytes | memoryview) -> list[Arrival]:
         """What arrived; everything the peer got wrong is answered here."""
         arrivals: list[Arrival] = []
         if self._is_over():
@@ -163,6 +163,8 @@ class Connection:
         return arrivals
 
     def _take(self, frame: Frame, arrivals: list[Arrival]) -> None:
+        if frame.type == FrameType.PRODUCE:
+            return self._produce(frame, arrivals)
         if frame.type == FrameType.ERROR:
             return None  # Never answered: two peers could go on for ever.
         if frame.type == FrameType.RESPONSE:
@@ -173,16 +175,12 @@ class Connection:
             return self._mistake(ErrorCode.MALFORMED, str(error), frame.correlation)
         if isinstance(message, wire.Hello):
             return self._hello(message, frame.correlation, arrivals)
-        if self._access is not EVERYTHING and (denied := self._denied(message)):
-            silent = isinstance(message, wire.Produce) and message.acks == Acks.NONE
-            number = self._register(frame.type, frame.correlation, silent=silent)
-            return self._refuse(number, Status.UNAUTHORIZED, denied)
+        if self._access is not EVERYTHING and (denied := self._denied(*_need(message))):
+            return self._refuse(self._register(frame.type, frame.correlation), Status.UNAUTHORIZED, denied)
         self._introduce(arrivals)
         match message:
             case wire.Publish():
                 return self._publish(message, frame.correlation, arrivals)
-            case wire.Produce():
-                return self._produce(message, frame.correlation, arrivals)
             case wire.Ack():
                 item = (message.message_id, SettleAction.ACK, 0)
                 return self._settle_one(FrameType.ACK, frame.correlation, *item, arrivals)
@@ -198,19 +196,10 @@ class Connection:
             case _:
                 return self._request(message, frame, arrivals)
 
-    def _denied(self, message: wire.Request | wire.Push) -> str:
-        """Why the peer may not say this; empty when it may."""
+    def _denied(self, role: Role, place: str) -> str:
+        """Why the peer may not do this; empty when it may."""
         if self._access is None:
             return "this broker asks for a token: say HELLO with one first"
-        match message:
-            case wire.Publish() | wire.Produce():
-                role, place = Role.WRITE, message.topic
-            case wire.Subscribe():
-                role, place = Role.READ, message.pattern
-            case wire.Fetch() | wire.Commit() | wire.Seek():
-                role, place = Role.READ, message.topic
-            case _:
-                role, place = Role.READ, ""
         if self._access.may(role, place):
             return ""
         return f"the token of {self._access.name!r} does not have role {role.name.lower()} for {place or 'this'}"
@@ -297,35 +286,42 @@ class Connection:
         arrivals.append(Single(self.session, number, *what, size))
         return None
 
-    def _produce(self, message: wire.Produce, correlation: int | None, arrivals: list[Arrival]) -> None:
-        silent = message.acks == Acks.NONE
+    def _produce(self, frame: Frame, arrivals: list[Arrival]) -> None:
+        payload, correlation = frame.payload, frame.correlation
         try:
-            header = batch.check_produced(
-                message.batch, record_bytes_max=self._terms.message_bytes_max, codecs=self._terms.codecs
-            )
+            topic, partition, acks, priority, delay_ms, ttl_ms, at = wire.read_produce(payload)
+        except WireError as error:
+            return self._mistake(ErrorCode.MALFORMED, str(error), correlation)
+        silent = acks == Acks.NONE
+        if self._access is not EVERYTHING and (denied := self._denied(Role.WRITE, topic)):
+            return self._refuse(self._register(frame.type, correlation, silent=silent), Status.UNAUTHORIZED, denied)
+        self._introduce(arrivals)
+        terms = self._terms
+        try:
+            header = batch.check_produced(payload, at, record_bytes_max=terms.message_bytes_max, codecs=terms.codecs)
         except BatchTooLarge as error:
             number = self._register(FrameType.PRODUCE, correlation, silent=silent)
             return self._refuse(number, Status.TOO_LARGE, str(error))
         except BatchError as error:
             return self._mistake(ErrorCode.MALFORMED, f"PRODUCE: {error}", correlation)
         number = self._register(FrameType.PRODUCE, correlation, silent=silent)
-        ask = inputs.Ask(self.session, number, 0, header.record_count)
+        count = header.record_count
         arrivals.append(
             inputs.Publish(
-                message.topic,
-                message.partition,
-                self._keep(message.batch),
-                header.record_count,
-                len(message.batch),
-                (ask,),
-                message.acks,
-                message.delay_ms,
-                message.ttl_ms,
+                topic,
+                partition,
+                self._keep(memoryview(payload)[at:]),
+                count,
+                len(payload) - at,
+                (inputs.Ask(self.session, number, 0, count),),
+                acks,
+                delay_ms,
+                ttl_ms,
                 0,
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                message.priority,
+                priority,
             )
         )
         return None
@@ -379,7 +375,7 @@ class Connection:
             self._turns.append(number)
         return number
 
-    def answer(self, number: int, answer: Answer, batches: Sequence[bytes] = ()) -> None:
+    def answer(self, number: int, answer: Answer, batches: Sequence[bytes | memoryview] = ()) -> None:
         """The core's answer to a request; a `Fetched` comes with its batches."""
         pending = self._pending.get(number)
         if pending is None:
@@ -551,6 +547,19 @@ class Connection:
             del self._ended[next(iter(self._ended))]
 
 
+def _need(message: wire.Request | wire.Push) -> tuple[Role, str]:
+    """The role that a message needs, and for what."""
+    match message:
+        case wire.Publish():
+            return Role.WRITE, message.topic
+        case wire.Subscribe():
+            return Role.READ, message.pattern
+        case wire.Fetch() | wire.Commit() | wire.Seek():
+            return Role.READ, message.topic
+        case _:
+            return Role.READ, ""
+
+
 def _headers(record: batch.Record) -> wire.Headers:
     """A record's headers as a DELIVERY has room for them: a batch may hold more of them, and longer ones."""
     return tuple([(_text(key.encode()), _text(value or b"")) for key, value in record.headers[: wire.HEADERS_MAX]])
@@ -564,7 +573,7 @@ def _text(data: bytes) -> str:
     return text.encode()[: wire.TEXT_BYTES_MAX].decode("utf-8", "ignore")
 
 
-def _cut_to(entry: Entry, delivery: Deliver) -> bytes:
+def _cut_to(entry: Entry, delivery: Deliver) -> bytes | memoryview:
     """The entry's batch, without most of what is not leased when that is the larger part of it."""
     wanted = sum(max(0, min(last, entry.last) - max(first, entry.base) + 1) for first, last in delivery.ranges)
     if wanted * 2 >= entry.record.count:

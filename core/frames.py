@@ -1,8 +1,8 @@
 """The framing of the wire: twelve bytes of header, then a payload.
 
 Promises  any split of a byte stream gives the same frames and the same errors; what a peer got wrong is a
-          `FrameError` with its text, never an exception; a payload is copied once; no more than one payload
-          and its header are ever held back.
+          `FrameError` with its text, never an exception; a payload is copied once, and what was read may be
+          overwritten afterwards; no more than one payload and its header are ever held back.
 Never     looks inside a payload, beyond the correlation number that a flag puts in front of it.
 """
 
@@ -27,7 +27,6 @@ _WORD_LENGTH: Final = Layout(">QI")
 _CORRELATION: Final = Layout(">I")
 _CORRELATED_HEADER_BYTES: Final = HEADER_BYTES + CORRELATION_BYTES
 _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "big")
-_SMALL_READ_BYTES: Final = 4096
 
 
 class FrameType(IntEnum):
@@ -79,9 +78,11 @@ class ErrorCode(IntEnum):
 
 
 class Frame(Struct, frozen=True, gc=False):
+    """A frame; the payload of a large PRODUCE may be changed: its batch gets its place in the log where it lies."""
+
     type: int
     correlation: int | None
-    payload: bytes
+    payload: bytes | bytearray
 
 
 class FrameError(Struct, frozen=True, gc=False):
@@ -100,6 +101,8 @@ def _word(type: int, flags: int) -> int:
 # Every well-formed header starts with one of these 64-bit words: one look-up replaces five comparisons.
 _PLAIN: Final = MappingProxyType({_word(type, 0): int(type) for type in FrameType})
 _TYPES: Final = frozenset(int(type) for type in FrameType)
+_PRODUCE: Final = int(FrameType.PRODUCE)
+_LARGE: Final = 4096
 _CORRELATED: Final = MappingProxyType({_word(type, FLAG_CORRELATED): int(type) for type in FrameType})
 
 
@@ -123,15 +126,14 @@ class FrameDecoder:
     the decoder: they are reported as soon as the bytes that show them are there, and nothing comes after.
     """
 
-    __slots__ = ("_correlation", "_dead", "_error", "_head", "_held", "_max", "_missing", "_pieces", "_type")
+    __slots__ = ("_correlation", "_dead", "_error", "_head", "_held", "_max", "_missing", "_type")
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._max = payload_bytes_max
         self._dead = False
         self._head = b""  # a header that is not complete yet
         self._missing = 0  # bytes of a payload still to come
-        self._held = 0  # bytes of that payload in `_pieces`
-        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._held = bytearray()  # what is there of that payload
         self._type = 0
         self._correlation: int | None = None
         self._error: FrameError | None = None
@@ -139,7 +141,7 @@ class FrameDecoder:
     @property
     def buffered(self) -> int:
         """Bytes received that are not yet part of a frame that was handed out."""
-        return len(self._head) + self._held
+        return len(self._head) + len(self._held)
 
     @property
     def is_inside_frame(self) -> bool:
@@ -151,10 +153,11 @@ class FrameDecoder:
         """True after a fatal error."""
         return self._dead
 
-    def feed(self, data: bytes) -> list[Frame | FrameError]:
+    def feed(self, data: bytes | memoryview) -> list[Frame | FrameError]:
         out: list[Frame | FrameError] = []
         if self._dead:
             return out
+        data = memoryview(data)
         at = 0
         if self._missing:
             at = self._take(data, 0, out)
@@ -170,27 +173,31 @@ class FrameDecoder:
             type = plain.get(word)
             stop = at + HEADER_BYTES + length
             if type is not None and length <= largest and stop <= end:
-                append(Frame(type, None, data[at + HEADER_BYTES : stop]))
+                payload = data[at + HEADER_BYTES : stop]
+                large = length > _LARGE and type == _PRODUCE
+                append(Frame(type, None, bytearray(payload) if large else bytes(payload)))
                 at = stop
                 continue
             type = _CORRELATED.get(word)
             if type is not None and CORRELATION_BYTES <= length <= largest and stop <= end:
                 (correlation,) = _CORRELATION.unpack_from(data, at + HEADER_BYTES)
-                append(Frame(type, correlation, data[at + _CORRELATED_HEADER_BYTES : stop]))
+                payload = data[at + _CORRELATED_HEADER_BYTES : stop]
+                large = length > _LARGE and type == _PRODUCE
+                append(Frame(type, correlation, bytearray(payload) if large else bytes(payload)))
                 at = stop
                 continue
-            at = self._begin(data[at : at + _CORRELATED_HEADER_BYTES], data, at, out)
+            at = self._begin(bytes(data[at : at + _CORRELATED_HEADER_BYTES]), data, at, out)
         if at < end:
-            self._hold_header(data[at:], out)
+            self._hold_header(bytes(data[at:]), out)
         return out
 
-    def _resume_header(self, data: bytes, out: list[Frame | FrameError]) -> int:
+    def _resume_header(self, data: memoryview, out: list[Frame | FrameError]) -> int:
         held = len(self._head)
         head = self._head + data[: _CORRELATED_HEADER_BYTES - held]
         self._head = b""
         return self._begin(head, data, -held, out)
 
-    def _begin(self, head: bytes, data: bytes, at: int, out: list[Frame | FrameError]) -> int:
+    def _begin(self, head: bytes, data: memoryview, at: int, out: list[Frame | FrameError]) -> int:
         """Take a frame that starts at `at` of `data` (below zero: in an earlier read) and whose first bytes
         are `head`. Gives the position after what was used up."""
         if len(head) < HEADER_BYTES:
@@ -216,43 +223,23 @@ class FrameDecoder:
         self._missing = length
         return self._take(data, at + used, out)
 
-    def _take(self, data: bytes, at: int, out: list[Frame | FrameError]) -> int:
+    def _take(self, data: memoryview, at: int, out: list[Frame | FrameError]) -> int:
         """Use up `data` from `at` for the payload under way, and hand out the frame when it is whole."""
-        stop = at + self._missing
-        end = len(data)
-        if stop > end:
-            self._missing = stop - end
-            self._hold_piece(data, at)
-            return end
-        self._missing = 0
+        stop = min(at + self._missing, len(data))
+        self._missing -= stop - at
+        if self._error is None:
+            # Memory is taken as bytes come: a length alone, which costs its sender nothing, reserves none.
+            self._held += data[at:stop]
+        if self._missing:
+            return stop
         if self._error is not None:
             out.append(self._error)
         else:
-            out.append(Frame(self._type, self._correlation, self._join(data, at, stop)))
-        self._pieces = []
-        self._held = 0
+            large = len(self._held) > _LARGE and self._type == _PRODUCE
+            out.append(Frame(self._type, self._correlation, self._held if large else bytes(self._held)))
+        self._held = bytearray()
         self._error = None
         return stop
-
-    def _join(self, data: bytes, at: int, stop: int) -> bytes:
-        if not self._pieces:
-            return data[at:stop]
-        return b"".join((*self._pieces, memoryview(data)[at:stop]))
-
-    def _hold_piece(self, data: bytes, at: int) -> None:
-        """Keep the rest of `data`, by reference where it is worth it: a large read is not copied here, a
-        small one joins its neighbours so that a slow sender can't make us keep millions of little objects,
-        and a large read is not kept alive for a few bytes at its end."""
-        size = len(data) - at
-        if self._error is not None or size == 0:
-            return
-        self._held += size
-        if size >= _SMALL_READ_BYTES and 2 * size >= len(data):
-            self._pieces.append(memoryview(data)[at:])
-        elif self._pieces and isinstance(self._pieces[-1], bytearray):
-            self._pieces[-1] += memoryview(data)[at:]
-        else:
-            self._pieces.append(bytearray(memoryview(data)[at:]))
 
     def _hold_header(self, head: bytes, out: list[Frame | FrameError]) -> None:
         """Keep an incomplete header, unless what is there of it is wrong already."""
@@ -265,8 +252,8 @@ class FrameDecoder:
     def _die(self, error: FrameError, out: list[Frame | FrameError]) -> None:
         self._dead = True
         self._head = b""
-        self._pieces = []
-        self._held = self._missing = 0
+        self._held = bytearray()
+        self._missing = 0
         out.append(error)
 
 

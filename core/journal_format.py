@@ -82,7 +82,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     record: BatchAppended
     header: bytes
-    batch: bytes
+    batch: bytes | memoryview
 
     @property
     def base(self) -> int:
@@ -110,7 +110,7 @@ class EncodedFrame(Struct, frozen=True):
     """A frame ready to be written: its buffers in order, their size, and the CRC the next frame chains to."""
 
     lsn: int
-    buffers: list[bytes]
+    buffers: list[bytes | memoryview]
     size_bytes: int
     crc: int
 
@@ -157,7 +157,7 @@ class SegmentHeader(Struct, frozen=True):
     previous_crc: int
 
 
-def encode_entry(record: BatchAppended, batch: bytes) -> Entry:
+def encode_entry(record: BatchAppended, batch: bytes | memoryview) -> Entry:
     """The entry that stands for `record`: producer fields stay in the batch, the handle is forgotten."""
     check(record.size_bytes == len(batch) >= BATCH_HEADER_BYTES, "I-ENTRY", record, len(batch))
     checked = _ENTRY_CHECKED.pack(
@@ -272,7 +272,7 @@ def encode_frame(
     taken for evidence of one.
     """
     check(synced_lsn < lsn, "I-LSN", synced_lsn, lsn)
-    body: list[bytes] = [_MARK.pack(_MARK_ITEM, 8, salt)] if salt else []
+    body: list[bytes | memoryview] = [_MARK.pack(_MARK_ITEM, 8, salt)] if salt else []
     plain: list[AnyRecord] = []
     for item in items:
         if isinstance(item, Entry):

@@ -116,7 +116,7 @@ class Local:
     def __init__(self, session: int, on_deliver: Callable[[Deliver, tuple[Entry, ...]], None] | None = None) -> None:
         self.session = session
         self.closing = False
-        self.out: list[bytes] = []
+        self.out: list[bytes | memoryview] = []
         self.ended = ""
         self.overtaken_count = 0
         self.revoked: tuple[tuple[str, int], ...] = ()
@@ -226,7 +226,7 @@ class Node:
         """Connections whose sockets have taken something since the last tick, though much still waits."""
         self._touched: dict[int, None] = {}
         self._pumping: dict[int, None] = {}
-        self._payloads: dict[int, bytes] = {}
+        self._payloads: dict[int, bytes | memoryview] = {}
         self._next_handle = 1
         self._uncommitted: deque[tuple[int, tuple[Item, ...], int]] = deque()
         self._behind: deque[tuple[int, tuple[Item, ...], int]] = deque()
@@ -250,8 +250,8 @@ class Node:
         self._arrivals.append(inputs.SessionOpened(local.session, name))
         return local
 
-    def receive(self, session: int, data: bytes) -> None:
-        """Bytes came from a connection."""
+    def receive(self, session: int, data: bytes | memoryview) -> None:
+        """Bytes came from a connection; they may be overwritten afterwards."""
         peer = self._peers.get(session)
         if peer is None or not isinstance(peer.line, Connection):
             return
@@ -332,7 +332,7 @@ class Node:
 
     # What the shell finds to do
 
-    def outgoing(self) -> Iterator[tuple[int, list[bytes], bool]]:
+    def outgoing(self) -> Iterator[tuple[int, list[bytes | memoryview], bool]]:
         """Sessions with bytes to send, and whether they are to be closed after that."""
         touched, self._touched = self._touched, {}
         for session in touched:
@@ -437,7 +437,7 @@ class Node:
         self._next_session += 1
         return session
 
-    def _keep(self, data: bytes) -> int:
+    def _keep(self, data: bytes | memoryview) -> int:
         handle = self._next_handle
         self._next_handle += 1
         self._payloads[handle] = data
@@ -543,7 +543,7 @@ class Node:
         urgent = sync = timed = False
         for record in records:
             if isinstance(record, BatchAppended):
-                data = batch.patch(self._payloads[record.handle], record.base)
+                data = self._payloads[record.handle] = batch.patch(self._payloads[record.handle], record.base)
                 entry = journal_format.encode_entry(record, data)
                 self.shelf.add(lsn, entry)
                 items.append(entry)

@@ -39,6 +39,7 @@ _U64: Final = Layout(">Q")
 _I32: Final = Layout(">i")
 _PUBLISH_TAIL: Final = Layout(">IB")
 _PRODUCE_MIDDLE: Final = Layout(">iBBQQI")
+_PRODUCE_MIDDLE_BYTES: Final = _PRODUCE_MIDDLE.size
 _PRODUCE_ANSWER: Final = Layout(">BiQQB")
 _DELIVER_MIDDLE: Final = Layout(">iBQHQH")
 _RANGE: Final = Layout(">QQ")
@@ -763,7 +764,7 @@ def _chosen(what: str, accepted: type[IntEnum], field: str, value: int) -> int:
     return value
 
 
-def _unreadable(what: str, layout: str, payload: bytes, cause: Exception) -> WireError:
+def _unreadable(what: str, layout: str, payload: bytes | bytearray, cause: Exception) -> WireError:
     if isinstance(cause, UnicodeDecodeError):
         problem = f"a text is not UTF-8 ({cause.reason})"
     else:
@@ -771,7 +772,7 @@ def _unreadable(what: str, layout: str, payload: bytes, cause: Exception) -> Wir
     return WireError(f"{what}: {problem}, in a payload of {len(payload)} bytes; expected: {layout}")
 
 
-def _wrong_size(what: str, layout: str, payload: bytes, used: int) -> WireError:
+def _wrong_size(what: str, layout: str, payload: bytes | bytearray, used: int) -> WireError:
     if used > len(payload):
         return _unreadable(what, layout, payload, StructError())
     extra = len(payload) - used
@@ -818,7 +819,8 @@ def decode_publish(payload: bytes) -> Publish:
     return Publish(topic, headers, value, ttl_seconds, require_ack == 1)
 
 
-def decode_produce(payload: bytes) -> Produce:
+def read_produce(payload: bytes | bytearray) -> tuple[str, int, int, int, int, int, int]:
+    """Topic, partition, acks, priority, delay and TTL of a PRODUCE, and where its batch begins: that stays in place."""
     try:
         (size,) = _U16.unpack_from(payload)
         at = 2 + size
@@ -826,14 +828,19 @@ def decode_produce(payload: bytes) -> Produce:
         partition, acks, priority, delay_ms, ttl_ms, size = _PRODUCE_MIDDLE.unpack_from(payload, at)
     except (StructError, UnicodeDecodeError) as error:
         raise _unreadable("PRODUCE", Produce.LAYOUT, payload, error) from None
-    at += _PRODUCE_MIDDLE.size
+    at += _PRODUCE_MIDDLE_BYTES
     if at + size != len(payload):
         raise _wrong_size("PRODUCE", Produce.LAYOUT, payload, at + size)
     if acks > 2:
         _chosen("PRODUCE", Acks, "acks", acks)
     if priority > 5:
         _chosen("PRODUCE", Priority, "priority", priority)
-    return Produce(topic, partition, acks, delay_ms, ttl_ms, payload[at:], priority)
+    return topic, partition, acks, priority, delay_ms, ttl_ms, at
+
+
+def decode_produce(payload: bytes | bytearray) -> Produce:
+    topic, partition, acks, priority, delay_ms, ttl_ms, at = read_produce(payload)
+    return Produce(topic, partition, acks, delay_ms, ttl_ms, bytes(payload[at:]), priority)
 
 
 def decode_settle(payload: bytes) -> Settle:
@@ -1141,20 +1148,20 @@ _ANSWERS: Final[Mapping[int, Callable[[_Reader], Answer]]] = MappingProxyType(
 )
 
 
-def decode_message(type: int, payload: bytes) -> Request | Push:
+def decode_message(type: int, payload: bytes | bytearray) -> Request | Push:
     """The message in a frame of any known type but RESPONSE, whose meaning depends on its request."""
     decode = _MESSAGES.get(type)
     if decode is None:
         raise WireError(f"frame type {type} carries no message of its own")
-    return decode(payload)
+    return decode(bytes(payload))
 
 
-def decode_answer(type_of_request: int, payload: bytes) -> Answer | Refusal:
+def decode_answer(type_of_request: int, payload: bytes | bytearray) -> Answer | Refusal:
     """The RESPONSE to a request of that type."""
     read_answer = _ANSWERS.get(type_of_request)
     if read_answer is None:
         raise WireError(f"a RESPONSE came for frame type {type_of_request}, which has no answer")
-    read = _Reader("RESPONSE", payload)
+    read = _Reader("RESPONSE", bytes(payload))
     status = read.u8("status")
     answer: Answer | Refusal
     if status == Status.OK:

@@ -271,7 +271,7 @@ async def _acknowledge_half_until_the_end(port: int, book: Book) -> None:
             while True:
                 frame = await link.next()
                 if frame.type == FrameType.DELIVERY:
-                    delivery = wire.decode_delivery(frame.payload)
+                    delivery = wire.decode_delivery(bytes(frame.payload))
                     if _offset(delivery) % 2 == 0:
                         book.settled.add(_offset(delivery))
                         await link.send(FrameType.ACK, wire.Ack(delivery.message_id, 0).encode())
@@ -314,7 +314,7 @@ async def _audit(port: int, book: Book) -> int:
                     f"{len(owed)} unacknowledged jobs do not come again, the first is {JOBS}:{min(owed)}"
                 ) from None
             if frame.type == FrameType.DELIVERY:
-                delivery = wire.decode_delivery(frame.payload)
+                delivery = wire.decode_delivery(bytes(frame.payload))
                 if delivery.payload != book.value(JOBS, name_of(delivery.payload)):
                     raise Broken(f"{delivery.message_id} was delivered with bytes that nobody sent")
                 owed.discard(_offset(delivery))

@@ -58,6 +58,7 @@ log = structlog.get_logger("broker")
 
 NOT_SENT_BYTES = 256 << 10
 """What the system holds of a connection beyond what is on its way."""
+READ_BYTES = 256 << 10
 CLOSE_GRACE_S = 5.0
 """How long a connection that is being closed may take to read what it was sent."""
 
@@ -128,6 +129,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._http: Any = None
         self._protocols: dict[int, _Protocol] = {}
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
         self.connections_max = connections_allowed(config.connections_max, config.http_connections_max)
         self.turned_away = 0
         """Connections over the limit that are being told so."""
@@ -505,10 +507,10 @@ class Server:
             return f"{self.connections_max} connections are open already, the most this broker takes: try again later"
         return ""
 
-    def received(self, session: int, data: bytes) -> None:
-        """Bytes of a connection."""
+    def received(self, session: int, data: memoryview) -> None:
+        """Bytes of a connection, to be looked at now."""
         if self.wire_trace is not None:
-            self.wire_trace.received(session, data)
+            self.wire_trace.received(session, bytes(data))
         try:
             self.node.receive(session, data)
         except Exception as error:
@@ -535,7 +537,7 @@ class Server:
         return len(self._protocols)
 
 
-class _Protocol(asyncio.Protocol):
+class _Protocol(asyncio.BufferedProtocol):
     """One TCP connection: bytes in and out, nothing else."""
 
     transport: asyncio.Transport
@@ -566,9 +568,13 @@ class _Protocol(asyncio.Protocol):
         self.transport.write(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, self._server.why_full()).encode()))
         self.close()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """All connections are read into the one buffer: what is in it was looked at before the next read."""
+        return self._server.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self._closing:
-            self._server.received(self._session, data)
+            self._server.received(self._session, self._server.read_buffer[:nbytes])
 
     def resume_writing(self) -> None:
         if self._session:

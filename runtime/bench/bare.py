@@ -33,7 +33,7 @@ class Bare:
     def __init__(self, journal: int | None) -> None:
         self._journal = journal
         self._position = 0
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | bytearray] = []
         self._askers: list[asyncio.Transport] = []
         self._committing = False
         self._loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Bare:
         done = self._loop.run_in_executor(None, self._write, waiting)
         done.add_done_callback(lambda future: self._committed(future, askers))
 
-    def _write(self, buffers: list[bytes]) -> None:
+    def _write(self, buffers: list[bytes | bytearray]) -> None:
         assert self._journal is not None
         data = b"".join(buffers)
         if self._position + len(data) > JOURNAL_BYTES:

@@ -73,7 +73,7 @@ def expect_success(frame: Frame) -> None:
     if frame.type == FrameType.RESPONSE and frame.payload[:1] == b"\0":
         return
     if frame.type == FrameType.ERROR:
-        raise LoadFailed(f"the server answered: {wire.decode_error(frame.payload).text}")
+        raise LoadFailed(f"the server answered: {wire.decode_error(bytes(frame.payload)).text}")
     raise LoadFailed(f"a request was refused: {frame.payload[:300]!r}")
 
 
@@ -163,7 +163,7 @@ def consume(job: ConsumeJob, parent: Connection) -> Consumed:
         if any(key.fileobj is line.socket for key, _ in ready):
             for frame in line.read():
                 if frame.type == FrameType.DELIVER:
-                    delivered = wire.decode_deliver(frame.payload)
+                    delivered = wire.decode_deliver(bytes(frame.payload))
                     now_ns = time.monotonic_ns()
                     for first, last in delivered.ranges:
                         received.append(Received(delivered.partition, first, last, now_ns))

@@ -88,7 +88,7 @@ class Exchange:
         if isinstance(frame, FrameError):
             return Broken(frame.text)
         if frame.type == FrameType.DELIVER:
-            return wire.decode_deliver(frame.payload)
+            return wire.decode_deliver(bytes(frame.payload))
         if frame.correlation is None:
             message = wire.decode_message(frame.type, frame.payload)
             if isinstance(message, Push):
@@ -99,7 +99,7 @@ class Exchange:
             return None
         type_of_request, told = asked
         if frame.type == FrameType.ERROR:
-            return Answered(told, wire.decode_error(frame.payload))
+            return Answered(told, wire.decode_error(bytes(frame.payload)))
         return Answered(told, wire.decode_answer(type_of_request, frame.payload))
 
 

@@ -24,6 +24,7 @@ from dovetail.core.journal_format import (
     encode_segment_header,
 )
 from dovetail.runtime.storage.disk import (
+    Buffer,
     Create,
     DiskError,
     Kind,
@@ -112,7 +113,7 @@ class Journal:
         if lsn > self.synced_lsn:
             yield Sync(journal_path(self.segments[-1].number))
 
-    def _roll(self, first_lsn: int, buffers: Sequence[bytes]) -> Task[None]:
+    def _roll(self, first_lsn: int, buffers: Sequence[Buffer]) -> Task[None]:
         number = self.segments[-1].number + 1
         spare = self.spares.popleft() if self.spares else Spare(spare_path(number), 0)
         if spare.size_bytes == 0:
