@@ -548,7 +548,7 @@ class Node:
                 self.shelf.add(lsn, entry)
                 items.append(entry)
                 for_files.append(entry)
-                size += entry.size_bytes
+                size += len(entry.header) + len(data)
                 urgent = True
                 policy = self._policy(record.log)
                 sync = sync or policy == SyncPolicy.ALWAYS

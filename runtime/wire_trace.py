@@ -34,7 +34,7 @@ class WireTrace:
         """What a client sent."""
         self._show(session, IN, data)
 
-    def sent(self, session: int, buffers: Iterable[bytes]) -> None:
+    def sent(self, session: int, buffers: Iterable[bytes | memoryview]) -> None:
         """What a client is sent."""
         self._show(session, OUT, b"".join(buffers))
 
