@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 JOURNAL_BYTES = 64 << 20
+NEW_FILE_BYTES = 64 << 20
 IN_MEMORY_MS = 0.02
 """A sync that is quicker than this did not reach a disk."""
 
@@ -23,6 +24,33 @@ class Synced(Struct, frozen=True):
     size_bytes: int
     per_second: float
     p50_ms: float
+
+
+class Pages(Struct, frozen=True):
+    """Processor time of writing a KiB, unsynced: to a new file, and to the same one again. Where new is much dearer,
+    the machine gets its memory only as it touches it."""
+
+    new_us: float
+    again_us: float
+
+
+def pages(directory: Path) -> Pages:
+    """What the system's memory for files costs here."""
+    piece = os.urandom(1 << 20)
+    path = directory / "pages"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        return Pages(_write_us(descriptor, piece), _write_us(descriptor, piece))
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def _write_us(descriptor: int, piece: bytes) -> float:
+    begun = time.process_time()
+    for position in range(0, NEW_FILE_BYTES, len(piece)):
+        os.pwrite(descriptor, piece, position)
+    return (time.process_time() - begun) * 1e6 / (NEW_FILE_BYTES >> 10)
 
 
 def prewritten(path: Path) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dovetail.runtime.bench.disk_limit import Synced, write_and_sync
+from dovetail.runtime.bench.disk_limit import Pages, Synced, pages, write_and_sync
 from dovetail.runtime.bench.loads import (
     PAYLOAD_BYTES,
     ConsumeJob,
@@ -121,6 +121,7 @@ class Results(Struct, frozen=True):
     python: str
     directory: str
     driver: Driver
+    pages: Pages
     syncs: tuple[Synced, ...]
     publish: tuple[PublishResult, ...]
     flows: tuple[FlowResult, ...]
@@ -135,19 +136,21 @@ def run(plan: Plan, say: Say) -> Results:
     busy = os.getloadavg()[0]
     with _scratch(plan.directory) as scratch, workers(1 + CONSUMERS) as crew:
         say("the disk alone")
+        memory = pages(scratch)
         syncs = tuple(write_and_sync(scratch, size, plan.seconds / 2) for size in (PAYLOAD_BYTES, 100 << 10, 1 << 20))
         if plan.profile:
             profiles = tuple(_profiles(plan, scratch, crew, say))
-            return _results(plan, busy, scratch, syncs, (), (), profiles)
+            return _results(plan, busy, scratch, memory, syncs, (), (), profiles)
         publish = tuple(_publish_results(plan, scratch, crew[0], say))
         flows = tuple(_flow_results(plan, scratch, crew, say))
-        return _results(plan, busy, scratch, syncs, publish, flows, ())
+        return _results(plan, busy, scratch, memory, syncs, publish, flows, ())
 
 
 def _results(
     plan: Plan,
     busy: float,
     scratch: Path,
+    memory: Pages,
     syncs: tuple[Synced, ...],
     publish: tuple[PublishResult, ...],
     flows: tuple[FlowResult, ...],
@@ -155,7 +158,7 @@ def _results(
 ) -> Results:
     python = ".".join(map(str, sys.version_info[:3]))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Results(cores, busy, python, str(scratch.parent), plan.driver, syncs, publish, flows, profiles)
+    return Results(cores, busy, python, str(scratch.parent), plan.driver, memory, syncs, publish, flows, profiles)
 
 
 @contextmanager

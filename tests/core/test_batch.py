@@ -237,6 +237,27 @@ def test_a_patch_changes_base_offset_and_epoch_and_nothing_else(
 GOOD = build(of(b"one", b"two", b"three"), timestamp_ms=NOW)
 
 
+def test_a_batch_that_may_be_written_to_is_patched_where_it_lies_and_sealed() -> None:
+    memory = bytearray(b"head" + GOOD)
+    patched = batch.patch(memoryview(memory)[4:], 77, 3)
+    assert patched == batch.patch(GOOD, 77, 3) == memory[4:]
+    assert isinstance(patched, memoryview)
+    assert patched.readonly
+    assert batch.patch(patched, 5) == batch.patch(GOOD, 5)
+    assert memory[4:] == patched
+    assert parse(patched)[0].offset == 77
+
+
+def test_a_mistake_in_a_batch_that_lies_among_other_bytes_is_told_as_if_it_lay_alone() -> None:
+    for lie in (GOOD[:40], GOOD[:-1], GOOD[:-1] + b"\xff"):
+        with pytest.raises(BatchError) as alone:
+            check_produced(lie)
+        with pytest.raises(BatchError) as among:
+            check_produced(bytearray(b"in front" + lie), 8)
+        assert str(among.value) == str(alone.value)
+    assert check_produced(bytearray(b"in front" + GOOD), 8) == check_produced(GOOD)
+
+
 LIES = [
     (b"", "61 bytes"),
     (GOOD[:60], "61 bytes"),

@@ -216,3 +216,22 @@ def test_the_payload_of_a_frame_that_is_skipped_is_not_kept() -> None:
     decoder = FrameDecoder()
     decoder.feed(raw(type=200, body=b"x" * 1000)[:900])
     assert decoder.buffered == 0
+
+
+@pytest.mark.parametrize("size", [40, 5_000, 300_000])
+@pytest.mark.parametrize("read_bytes", [7, 4_096, 65_536, 1 << 20])
+def test_what_was_read_may_be_overwritten_by_the_next_read(size: int, read_bytes: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    frames = [
+        Frame(type, number, payload[number:]) for type in (FrameType.PUBLISH, FrameType.PRODUCE) for number in (1, 2)
+    ]
+    stream = stream_of(frames)
+    buffer = bytearray(read_bytes)
+    decoder = FrameDecoder()
+    events: list[Frame | FrameError] = []
+    for at in range(0, len(stream), read_bytes):
+        piece = stream[at : at + read_bytes]
+        buffer[: len(piece)] = piece
+        events += decoder.feed(memoryview(buffer)[: len(piece)])
+        buffer[:] = bytes(read_bytes)
+    assert events == frames
