@@ -219,7 +219,7 @@ def read_logs(client: blocking.Client, options: Options) -> dict[Log, Bounds]:
         raise SourceError(f"{options.url} has no topic {missing[0]!r}: {hint}")
     laned = [topic.name for topic in found if any(log.lane for log in topic.partitions)]
     if laned:
-        raise SourceError(f"topic {laned[0]!r} has lanes, which can't be read without a group: leave it out")
+        raise SourceError(f"topic {laned[0]!r} has lanes, which Spark does not read: leave it out")
     return {(topic.name, log.partition): (log.start, log.end) for topic in found for log in topic.partitions}
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,7 @@ from dovetail.runtime.client import blocking
 from dovetail.spark import register
 from dovetail.torture import Process
 from tests.broker.house import House, wait_until
+from tests.reports.streaming import copy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -206,6 +210,71 @@ def trim(house: House, topic: str, start: int) -> None:
         wait_until(lambda: dv.topics(topic)[0].partitions[0].start == start, "the log was not trimmed")
 
 
+@pytest.mark.skipif("DOVETAIL_SPARK_RESTARTS" not in os.environ, reason="a second Spark: set DOVETAIL_SPARK_RESTARTS=1")
+def test_a_stream_survives_the_ends_of_broker_and_spark_without_losing_or_repeating_an_offset(
+    spark_with: SparkSession, tmp_path: Path
+) -> None:
+    data, checkpoint = str(tmp_path / "data"), tmp_path / "checkpoint"
+    broker = Process(data, "--partitions", str(PARTITIONS))
+    place = f"127.0.0.1:{broker.port()}"
+    published = threading.Event()
+
+    def publish() -> None:
+        with (
+            blocking.connect(place, timeout=120, connect_timeout=120) as dv,
+            dv.producer("orders", idempotent=True, linger_ms=20, batch_bytes=1_000) as orders,
+        ):
+            for number in range(COUNT):
+                orders.send(f"order {number}", key=str(number))
+        published.set()
+
+    with blocking.connect(place) as dv:
+        dv.publish("orders", "the first", key="0")
+    command = [sys.executable, "-m", "tests.reports.streaming", place, str(checkpoint)]
+    job = subprocess.Popen(command, start_new_session=True)
+    publisher = threading.Thread(target=publish)
+    try:
+        wait_until(lambda: batches(checkpoint) >= 1, "the stream did not begin", patience_s=400)
+        publisher.start()
+        wait_until(lambda: batches(checkpoint) >= 2, "the stream did not go on", patience_s=200)
+        broker.kill()
+        broker = Process(data, "--partitions", str(PARTITIONS), listen=place)
+        broker.port()
+        before = batches(checkpoint)
+        wait_until(lambda: batches(checkpoint) > before, "it did not survive the broker", patience_s=200)
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        wait_until(published.is_set, "publishing did not end", patience_s=200)
+        copy(spark_with, place, str(checkpoint), to_the_end=True)
+        with blocking.connect(place) as dv:
+            ends = {log.partition: log.end for log in dv.topics("orders")[0].partitions}
+            copies = read_all(dv, "copies")
+        assert sum(ends.values()) == COUNT + 1
+        assert sorted(copies) == sorted(f"{partition}:{at}" for partition, end in ends.items() for at in range(end))
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+        if publisher.ident is not None:
+            publisher.join(120)
+        broker.kill()
+
+
+def batches(checkpoint: Path) -> int:
+    """How many of its batches a stream has finished."""
+    folder = checkpoint / "commits"
+    return sum(each.name.isdecimal() for each in folder.iterdir()) if folder.is_dir() else 0
+
+
+def read_all(dv: blocking.Client, topic: str) -> list[str]:
+    found: list[str] = []
+    at = 0
+    while at < dv.topics(topic)[0].partitions[0].end:
+        read = dv.fetch(topic, offset=at).result()
+        found += [message.text.partition("=")[0] for message in read.messages]
+        at = read.next_offset
+    return found
+
+
 def test_a_wrong_token_is_one_line_too(tmp_path: Path) -> None:
     tokens = str(tmp_path / "tokens.json")
     subprocess.run(
@@ -218,3 +287,10 @@ def test_a_wrong_token_is_one_line_too(tmp_path: Path) -> None:
             read(**options)
     finally:
         broker.kill()
+
+
+@pytest.mark.skipif("DOVETAIL_SPARK_RESTARTS" not in os.environ, reason="two queries: set DOVETAIL_SPARK_RESTARTS=1")
+def test_the_example_prices_each_order_once(spark_with: SparkSession, broker: House, tmp_path: Path) -> None:
+    from examples import spark_copy
+
+    assert spark_copy.main(url(broker), str(tmp_path), spark_with) == {"tea": 300, "mug": 225}
