@@ -19,10 +19,24 @@ from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
 from dovetail.core.effects import AnyEffect, Refused
 from dovetail.core.ids import Now
-from dovetail.core.inputs import AnyInput, CreateTopic
+from dovetail.core.inputs import (
+    AnyInput,
+    Copied,
+    CreateTopic,
+    Fetch,
+    Heartbeat,
+    Loaded,
+    Picked,
+    Publish,
+    Seen,
+    Sent,
+    Settle,
+    Stored,
+    Written,
+)
 from dovetail.core.kernels import LANES
 from dovetail.core.node import Local, Node, NodeOptions
-from dovetail.core.records import AnyRecord, SyncPolicy, TopicConfig
+from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, Settled, SyncPolicy, TopicConfig
 from dovetail.core.state import Settings
 from dovetail.runtime.storage import tools
 from dovetail.runtime.storage.codecs import CODECS
@@ -47,6 +61,9 @@ SYNC_US = 300
 READ_US = 60
 RESTART_MS = 300
 """How long a supervisor waits before it starts a broker that ended by itself."""
+USUAL_INPUTS = frozenset((Publish, Settle, Seen, Heartbeat, Sent, Loaded, Stored, Written, Fetch, Copied, Picked))
+USUAL_RECORDS = frozenset((BatchAppended, Settled, AttemptFailed))
+"""Steps with nothing else in them are looked at now and then; all others each."""
 T = TypeVar("T")
 
 
@@ -89,6 +106,8 @@ class Life:
         self.next_tick_us = 0
         self.timer_us = -1
         self.steps = 0
+        self.unusual = False
+        """Something else than messages coming and going was decided: the state's invariants are looked at."""
         self.under_way: list[Op] = []
 
 
@@ -403,7 +422,8 @@ class Broker:
         node.tick(now)
         more = checkpointer.advance(now)
         housekeeper.advance(now)
-        if life.steps % self.world.check_every == 0:
+        if life.unusual or life.steps % self.world.check_every == 0:
+            life.unusual = False
             invariants.check_state(node.state, now.mono_ms)
         if self._flush(life, node):
             return
@@ -421,6 +441,8 @@ class Broker:
         effects: tuple[AnyEffect, ...],
     ) -> None:
         self.life.steps += 1
+        if not (USUAL_INPUTS.issuperset(map(type, inputs)) and USUAL_RECORDS.issuperset(map(type, records))):
+            self.life.unusual = True
         self.world.stepped(inputs, records, effects)
 
     def _flush(self, life: Life, node: Node) -> bool:

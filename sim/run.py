@@ -21,7 +21,8 @@ from dovetail.sim.trace import Trace
 from dovetail.sim.world import Stuck, World
 
 CHECK_EVERY = 32
-"""The state's own invariants are looked at after each so many steps: each time costs as much as several steps."""
+"""The state's own invariants are looked at after each step in which more was decided than messages coming and going
+(`broker.USUAL_RECORDS`), and after each so many of the others: each time costs as much as several steps."""
 
 
 class Verdict(StrEnum):

@@ -11,6 +11,7 @@ from zlib import crc32
 import pytest
 
 from dovetail.sim.run import Verdict, run
+from dovetail.sim.scenarios import plan_of
 from dovetail.sim.swarm import swarm
 
 SEEDS = int(os.environ.get("DOVETAIL_SIM_SEEDS", "10"))
@@ -29,6 +30,12 @@ def test_a_fixed_seed_keeps_every_promise(seed: int) -> None:
 def test_a_seed_nobody_has_seen_keeps_every_promise(seed: int) -> None:
     result = run(swarm(seed))
     assert result.verdict is Verdict.OK, f"dovetail sim run --seed {seed}: {result.invariant} {result.text}"
+
+
+@pytest.mark.parametrize("name", ["swarm", "lanes", "topic-deleted", "dead-letters-replayed"])
+def test_the_states_own_invariants_hold_after_every_single_step(name: str) -> None:
+    result = run(plan_of(name, 5), check_every=1)
+    assert result.verdict is Verdict.OK, f"{name}, seed 5: {result.invariant} {result.text}"
 
 
 @pytest.mark.parametrize(
