@@ -200,3 +200,17 @@ def test_a_topic_that_holds_no_dead_letters_can_not_be_replayed_from() -> None:
     broker = with_dead_letters(1)
     answer = broker.ask(lambda me, number: inputs.StartReplay(me, number, "a", ((0, "b", 0),)))
     assert "no dead letters" in refusal(answer).reason
+
+
+def test_a_replay_waits_while_consumers_of_its_target_lag_and_goes_on_when_they_do_not() -> None:
+    broker = with_dead_letters(20)
+    slow = reading(broker, "a.again")
+    broker.publish("a.again", *["in the way"] * 6)
+    job = replay(broker, tuple(range(20)), rate=100, pause_lag=5)
+    broker.advance(3_000)
+    assert broker.node.state.durable.replays[job.id].done == 0
+    slow.settle(SettleAction.ACK)
+    for _ in range(40):
+        broker.advance(100)
+        slow.settle(SettleAction.ACK)
+    assert broker.node.state.durable.replays[job.id].state == ReplayState.DONE
