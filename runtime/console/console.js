@@ -362,12 +362,44 @@ function message(found) {
   h("pre", {}, textOf(found.value)), h("p", {}, h("a", { href: "#/" + path("trace", found.message_id), onclick: () => dialog.close() }, "Where is it now?")));
 }
 
+// A message taken here is leased like anybody's: settled by a button, or given back uncounted when the dialog is closed.
+const MEMBER = `console-${crypto.getRandomValues(new Uint32Array(1))[0].toString(16)}`;
+
+async function take(name, patterns) {
+  const where = "/v1/" + path("groups", name);
+  await api("POST", `${where}/join`, { consumerId: MEMBER, topics: patterns });
+  const leave = () => api("POST", `${where}/leave`, { member: MEMBER }).then(look, () => {});
+  const { messages: [found] } = await api("POST", `${where}/poll`, { member: MEMBER, max: 1, timeout: "2s" });
+  if (!found) {
+    await leave();
+    toast(`Nothing in ${name} waits to be taken now`);
+    return;
+  }
+  const settle = (verb, text) => async () => {
+    const reason = dialog.querySelector("[name=reason]").value;
+    try {
+      await api("POST", `${where}/${verb}`, { receipts: [found.receipt], ...(verb === "ack" || !reason ? {} : { reason }) });
+      toast(text);
+    } catch (error) { toast(error.message, true); }
+    dialog.close();
+  };
+  show(found.message_id, h("dl", {}, ...[["group", name], ["try", found.attempt], ["key", found.key ?? "–"], ["yours until", `${when(found.deadline)} UTC`]].flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, String(value))])),
+    h("pre", {}, textOf(found.value)), field("reason", "Reason, where it is not acknowledged"),
+    h("div", { class: "row" }, h("button", { class: "main", onclick: settle("ack", "Acknowledged") }, "Acknowledge"),
+      h("button", { onclick: settle("nack", "It is tried again") }, "Try again"), h("button", { class: "danger", onclick: settle("reject", "It goes to the dead letters") }, "Reject")));
+  dialog.onclose = leave;
+}
+
+const consume = () => form("Consume", [
+  field("group", "Group (it is made if there is none)", { required: true, autofocus: true }), field("topics", "Topics or patterns, divided by spaces", { required: true }),
+], "Take a message", async (said) => { setTimeout(() => take(said.group, said.topics.split(/\s+/).filter(Boolean)).catch((error) => toast(error.message, true))); });
+
 async function groups(parts, keep) {
   if (parts.length) return group(parts[0]);
   const { groups: rows } = await get("groups");
   const shown = rows.filter((row) => row.name.includes(keep.filter ?? ""));
   return [
-    head("Groups", null, filterBox(keep, "Filter by name  ( / )")),
+    head("Groups", null, filterBox(keep, "Filter by name  ( / )"), h("button", { class: "main", onclick: consume, "data-key": "n" }, "Consume…")),
     card(null, table(shown, [
       { title: "name", wide: true, cell: (row) => link(row.name, "groups", row.name) }, { title: "state", cell: (row) => pill(row.state) },
       { title: "mode", cell: (row) => `${row.mode} · ${row.strategy}` }, { title: "members", number: true, cell: (row) => row.members },
@@ -383,6 +415,7 @@ async function group(name) {
   const act = (text, verb, run) => async () => { try { await run(); toast(text); look(); } catch (error) { toast(error.message, true); } };
   return [
     head(found.name, link("Groups", "groups"), pill(found.state), h("span", { class: "pill" }, `${found.mode} · ${found.strategy}`),
+      h("button", { class: "main", onclick: () => take(name, found.patterns).catch((error) => toast(error.message, true)), "data-key": "n" }, "Take a message"),
       h("button", { onclick: () => reset(where, lag) }, "Move…"),
       found.mode === "partitioned" ? h("button", { onclick: act("A new plan is made", "", () => api("POST", `${where}/rebalance`)) }, "Rebalance")
         : null,
@@ -695,7 +728,7 @@ document.addEventListener("keydown", (event) => {
   if (section) location.hash = section[0] === "overview" ? "#/" : `#/${section[0]}`;
   else if (event.key === "/") (main.querySelector("#filter") ?? document.querySelector("#find input")).focus();
   else if (event.key === "n") main.querySelector("[data-key=n]")?.click();
-  else if (event.key === "?") show("Keys", h("dl", {}, ...[["1 – 7", "sections"], ["/", "filter, or find a message"], ["n", "new topic, or publish"], ["Esc", "close"]]
+  else if (event.key === "?") show("Keys", h("dl", {}, ...[["1 – 7", "sections"], ["/", "filter, or find a message"], ["n", "new topic, publish, or take a message"], ["Esc", "close"]]
     .flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
   else return;
   event.preventDefault();

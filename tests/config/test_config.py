@@ -133,6 +133,8 @@ def test_a_wrong_value_is_refused_with_its_line_and_what_is_accepted(key: str, v
         ("topic:\n  lease: 2h", "topic.lease_max is shorter"),
         ("session_timeout: 1s", "two heartbeats"),
         ("message_max: 10MiB", "does not fit into frame_max"),
+        ("disk:\n  warn_percent: 99", "make disk.warn_percent <= disk.compact_percent <= disk.read_only_percent"),
+        ("memory:\n  throttle_percent: 99", "make memory.throttle_percent <= memory.emergency_percent"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_to_do(file: str, says: str) -> None:

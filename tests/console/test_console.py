@@ -80,6 +80,56 @@ async def _story(api: Api, tmp_path: Path) -> None:
 
 
 @needs_browser
+def test_a_message_is_consumed_and_rejected_and_levels_and_settings_are_changed_through_the_console(
+    api: Api, tmp_path: Path
+) -> None:
+    asyncio.run(_consumer(api, tmp_path))
+
+
+async def _consumer(api: Api, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    for value in ("one", "two"):
+        await asyncio.to_thread(api.publish, "orders", value)
+    async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/#/groups") as page:
+        await page.click("Consume…")
+        await page.fill("group", "billing")
+        await page.fill("topics", "orders")
+        await page.click("Take a message", "dialog")
+        await page.sees("orders:0:0")
+        await page.click("Acknowledge", "dialog")
+        await page.sees("Acknowledged")
+        await page.until("!document.querySelector('dialog').open")
+        await page.click("billing", "main")
+        await page.click("Take a message", "main")
+        await page.sees("orders:0:1")
+        await page.fill("reason", "no such customer")
+        await page.click("Reject", "dialog")
+        await page.until("!document.querySelector('dialog').open")
+        await page.key("4")
+        await page.sees("No replay yet.")
+        await page.click("orders", "main")
+        await page.sees("no such customer")
+        await page.click("Replay…")
+        await page.click("Replay", "dialog")
+        await page.sees("1 of 1")
+        await page.until("!document.querySelector('dialog').open")
+        await page.key("7")
+        await page.click("Level…")
+        await page.fill("level", "read-only")
+        await page.fill("reason", "a new disk")
+        await page.click("Change it", "dialog")
+        await page.sees("Level: read-only")
+        await page.sees("a new disk")
+        await page.run("location.hash = '#/settings'")
+        await page.until("!!document.querySelector('[aria-label=\"Change topic.lease\"]')")
+        await page.run("document.querySelector('[aria-label=\"Change topic.lease\"]').click()")
+        await page.fill("value", "9s")
+        await page.click("Change it", "dialog")
+        await page.sees("changed at run time")
+        assert page.troubles == []
+
+
+@needs_browser
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
 def test_every_page_shows_itself_without_trouble_and_within_its_width(
     api: Api, tmp_path: Path, theme: str, width: int
