@@ -319,8 +319,8 @@ def _balances(state: State) -> bool:
 )
 def what_was_published_is_what_the_states_add_up_to(given: Given) -> bool:
     """Before and after a settle, a publish and its sync, or a member's end: published = settled + leased + retrying +
-    pending + dying, counted one by one. (What is settled is acknowledged, expired or dead:
-    `the-books-balance`; a delayed message is pending in a log of its own.)"""
+    pending + dying, counted one by one. What is settled is acknowledged, expired or dead:
+    `the-books-balance`; a delayed message is pending in a log of its own."""
     state = _any_state(given)
     batch = Publish("a", 0, 7, given.integer("count", 1, 1 << 20), 100, (Ask(1, 5, 0, 1),))
     how = given.choice("what", (0, 1, 2))
