@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -190,27 +191,52 @@ def shrink(
 @app.command()
 def mutants(
     only: Annotated[str, typer.Argument(help="Only mutants whose name holds this text.")] = "",
-    mechanical: Annotated[int, typer.Option(help="Mechanical ones instead: how many of them, -1 for all.")] = 0,
-    seeds: Annotated[int, typer.Option(help="Rounds of plans for each.", min=1)] = 20,
+    mechanical: Annotated[str, typer.Option(help="Mistakes made by rule instead: how many of them, or all.")] = "",
+    seeds: Annotated[int, typer.Option(help="Rounds of plans for each that is planted by hand.", min=1)] = 20,
+    work: Annotated[str, typer.Option(help="Where results are kept: work that was broken off goes on.")] = ".mutants",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of spec/mutants.md.")] = False,
     jobs: Jobs = 0,
     json: Json = False,
 ) -> None:
     """Plant mistakes, and show what notices each of them."""
+    jobs = jobs or os.cpu_count() or 1
+    if mechanical:
+        return _mechanical(only, mechanical, work, jobs, markdown, json)
     from multiprocessing.pool import ThreadPool
 
-    from dovetail.sim.mutants import mechanical as by_rule
     from dovetail.sim.mutants.hunt import hunt
     from dovetail.sim.mutants.zoo import ZOO
 
-    chosen = list(ZOO) if not mechanical else by_rule.all_mutants() if mechanical < 0 else by_rule.sample(mechanical)
-    chosen = [mutant for mutant in chosen if only in mutant.name]
+    chosen = [mutant for mutant in ZOO if only in mutant.name]
     if not chosen:
         fail_with(1, f"no mutant's name holds {only!r}")
-    with ThreadPool(jobs or os.cpu_count() or 1) as pool:
-        work = pool.imap(lambda mutant: hunt(mutant, seeds), chosen)
-        found = list(_shown(work, len(chosen), "mutants"))
+    with ThreadPool(jobs) as pool:
+        caught = pool.imap(lambda mutant: hunt(mutant, seeds), chosen)
+        found = list(_shown(caught, len(chosen), "mutants"))
     _print_mutants(found, json)
-    raise typer.Exit(4 if not mechanical and any(not each.by for each in found) else 0)
+    raise typer.Exit(4 if any(not each.by for each in found) else 0)
+
+
+def _mechanical(only: str, count: str, work: str, jobs: int, markdown: bool, json: bool) -> None:
+    from dovetail.sim.mutants import report
+    from dovetail.sim.mutants.mechanical import all_mutants, sample
+    from dovetail.sim.mutants.trials import Trials
+
+    if count != "all" and not (count.isdecimal() and int(count)):
+        fail_with(1, f"--mechanical {count}: say how many, or all")
+    chosen = list(all_mutants()) if only or count == "all" else sample(int(count))
+    chosen = [mutant for mutant in chosen if only in mutant.name]
+    chosen = chosen if count == "all" else chosen[: int(count)]
+    if not chosen:
+        fail_with(1, f"no mutant's name holds {only!r}")
+    by_name = {each.name: each for each in _shown(Trials(Path(work), jobs).carry_out(chosen), len(chosen), "mutants")}
+    found = [by_name[name] for name in sorted(by_name)]
+    if markdown:
+        typer.echo("\n".join(report.markdown(found)))
+        return
+    print_rows(report.rows(found), ("mutant", "caught_by", "where", "tried", "seconds"), Form.TABLE, json, "no mutants")
+    if not json:
+        typer.echo(report.summary(found))
 
 
 @app.command()

@@ -66,6 +66,8 @@ def test_the_log_of_an_hour_is_dropped_when_the_hour_is_over_and_all_of_it_has_m
     for _ in range(3):
         broker.jump(HOUR_MS)
     assert _names(broker) == ["a"]
+    state = broker.node.state
+    assert set(state.live.tails) == set(state.durable.logs)
 
 
 def _names(broker: Running) -> list[str]:

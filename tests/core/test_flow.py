@@ -1,13 +1,13 @@
 """A topic whose consumers lag slows its publishers, then refuses them; everybody else goes on."""
 
-from dovetail.core import inputs
+from dovetail.core import batch, inputs
 from dovetail.core.codes import Priority, SettleAction, Status
 from dovetail.core.effects import Appended, Refused, Reply
 from dovetail.core.flow import SLOW_MS_MAX, THROTTLED_MS, Level
 from dovetail.core.names import HEALTH
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
-from tests.core.running import Consumer, Running, refusal
+from tests.core.running import START_WALL_MS, Consumer, Running, refusal
 
 CRITICAL = 100
 
@@ -83,6 +83,17 @@ def test_a_client_over_its_quota_is_refused_until_it_has_some_again() -> None:
     assert answer.status == Status.QUOTA
     broker.advance(answer.retry_after_ms + 1)
     assert isinstance(broker.publish("a", "x"), Appended)
+
+
+def test_a_quota_is_used_up_by_exactly_as_much_as_it_says() -> None:
+    broker = Running(Settings(quota_messages=10))
+    assert isinstance(broker.publish("a", *["x"] * 10), Appended)
+    assert refusal(broker.publish("a", "x")).status == Status.QUOTA
+    size = len(batch.build([(None, b"x", ())], timestamp_ms=START_WALL_MS))
+    broker = Running(Settings(quota_bytes=2 * size))
+    assert isinstance(broker.publish("a", "x"), Appended)
+    assert isinstance(broker.publish("a", "x"), Appended)
+    assert refusal(broker.publish("a", "x")).status == Status.QUOTA
 
 
 def test_a_read_only_broker_takes_no_messages_but_lets_them_be_settled() -> None:

@@ -18,6 +18,12 @@ def test_a_batch_sent_again_is_confirmed_where_it_is() -> None:
     assert (offset_of(first), offset_of(again), offset_of(after)) == (0, 0, 2)
 
 
+def test_zero_is_a_producer_like_any_other() -> None:
+    broker = Running()
+    for _ in range(2):
+        assert offset_of(broker.publish("a", "x", producer_id=0, producer_epoch=0, base_sequence=0)) == 0
+
+
 def test_a_batch_sent_again_is_recognised_after_a_restart() -> None:
     broker = Running()
     broker.publish("a", "x", **ID, base_sequence=0)

@@ -196,6 +196,19 @@ def test_a_purge_removes_what_it_names_but_not_what_is_being_replayed() -> None:
     assert reader.texts == ["message 4", "message 5"]
 
 
+def test_a_purge_frees_no_place_that_a_group_has_still_to_read() -> None:
+    broker = Running()
+    waiting = broker.consumer("waiting")
+    waiting.subscribe("a.dlq", "first", credit=1_000)
+    reader = broker.consumer("billing")
+    reader.subscribe("a", "g", credit=1_000)
+    broker.publish("a", "one", "two", "three")
+    reader.settle(SettleAction.REJECT)
+    broker.ask(lambda me, number: inputs.RemoveDead(me, number, "a.dlq", ((0, 1),)))
+    log = _log(broker, "a.dlq")
+    assert broker.node.state.durable.logs[log].start == broker.node.state.durable.cursors[1, log].floor
+
+
 def test_a_topic_that_holds_no_dead_letters_can_not_be_replayed_from() -> None:
     broker = with_dead_letters(1)
     answer = broker.ask(lambda me, number: inputs.StartReplay(me, number, "a", ((0, "b", 0),)))

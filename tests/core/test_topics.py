@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.core.codes import Acks, Status
+from dovetail.core.codes import Acks, SettleAction, Status
 from dovetail.core.effects import Appended, LogInfo, Refused, Reply, TopicInfo, Topics
-from dovetail.core.inputs import Ask, CreateTopic, ListTopics, Publish, Stored, Subscribe, Written
+from dovetail.core.inputs import Ask, CreateTopic, ListTopics, Publish, Stored, Subscribe, TrimLog, Written
+from dovetail.core.names import HEALTH
 from dovetail.core.records import SyncPolicy, TopicConfig
 from dovetail.core.state import Settings
 from tests.core.broker import Broker
+from tests.core.running import Running
 
 
 def publish(broker: Broker, topic: str, partition: int = -1, acks: int = Acks.STORED, delay_ms: int = 0) -> Publish:
@@ -48,6 +50,31 @@ def test_durability_arrives_in_steps() -> None:
     assert len(broker.step(Stored(middle))) == 1
     assert len(broker.step(Stored(middle))) == 0
     assert len(broker.step(Stored(middle + 1))) == 1
+
+
+def test_the_brokers_own_topics_are_made_although_there_are_as_many_as_there_may_be() -> None:
+    broker = Running(Settings(topics_max=1))
+    reader = broker.consumer()
+    reader.subscribe("t", "g")
+    broker.publish("t", "x")
+    assert isinstance(broker.publish("t", "later", delay_ms=60_000), Appended)
+    assert isinstance(broker.publish(HEALTH, "ping"), Appended)
+    reader.settle(SettleAction.REJECT)
+    assert "t.dlq" in broker.node.state.durable.topics_by_name
+
+
+def test_what_is_removed_for_good_counts_as_expired_for_its_own_group_and_log() -> None:
+    broker = Running()
+    broker.publish("first", "x", "y", "z")
+    broker.consumer("earlier").subscribe("other", "earlier")
+    broker.publish("t", *"abcde")
+    broker.consumer().subscribe("t", "g")
+    durable = broker.node.state.durable
+    group, log = durable.groups_by_name["g"], durable.topics[durable.topics_by_name["t"]].first_log
+    assert group != log
+    broker.ask(lambda me, number: TrimLog(log, 0, hard_start=3))
+    assert broker.node.state.durable.logs[log].start == 3
+    assert broker.node.state.durable.cursors[group, log].floor == 3
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("a..b", -1), ("t", 1), ("a b", 0), ("", -1)])

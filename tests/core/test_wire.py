@@ -263,3 +263,10 @@ def test_the_specification_shows_every_layout_and_every_frame_type() -> None:
     missing = [each.__name__ for each in shown if each.LAYOUT not in text]
     missing += [type.name for type in FrameType if f"| {int(type)} | {type.name} |" not in text]
     assert missing == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_list_says_no_more_items_than_can_be_in_what_is_left(count: int) -> None:
+    payload = b"\x00\x01g" + (7).to_bytes(8, "big") + count.to_bytes(2, "big")
+    with pytest.raises(WireError, match="only 0 are left"):
+        wire.decode_revoke(payload)

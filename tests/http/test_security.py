@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.core.access import Access, Role, covers
+from dovetail.core.access import Access, Role
 from dovetail.core.frames import FrameType
 from dovetail.core.wire import Hello
 from dovetail.runtime.config import Config
@@ -215,28 +215,6 @@ def test_the_file_keeps_no_token_and_only_its_owner_reads_it(tokens: str) -> Non
     text = Path(tokens).read_text()
     assert not any(token in text for token in TOKENS.values())
     assert Path(tokens).stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize(
-    ("wide", "narrow", "is_covered"),
-    [
-        ("#", "#", True),
-        ("#", "a.b", True),
-        ("a.#", "a", True),
-        ("a.#", "a.#", True),
-        ("a.#", "a.*.c", True),
-        ("a.#", "#", False),
-        ("a.#", "*.b", False),
-        ("a.*", "a.b", True),
-        ("a.*", "a.*", True),
-        ("a.*", "a.#", False),
-        ("a.*", "a", False),
-        ("a.b", "a.*", False),
-        ("*.b", "a/b", True),
-    ],
-)
-def test_a_pattern_is_covered_only_if_all_it_could_match_is(wide: str, narrow: str, is_covered: bool) -> None:
-    assert covers(wide, narrow) is is_covered
 
 
 def test_both_ports_speak_tls(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def test_a_file_that_is_replaced_is_read_anew(disk: RealDisk) -> None:
         assert disk.execute(Read("a", 0, 9)) == b"%d" % number
 
 
+def test_a_file_in_the_place_of_a_directory_is_said_and_left_alone(disk: RealDisk) -> None:
+    put(disk, "topics", b"x")
+    with pytest.raises(DiskError) as caught:
+        disk.execute(MakeDir("topics"))
+    assert caught.value.kind is Kind.NOT_A_DIRECTORY
+    assert disk.execute(Read("topics", 0, 9)) == b"x"
+
+
 def test_a_removed_name_is_missing_although_it_was_open(disk: RealDisk) -> None:
     put(disk, "a", b"x")
     disk.execute(Remove("a"))

@@ -200,6 +200,12 @@ def test_while_there_is_room_the_level_is_not_read_only(
     assert level_of(full, limits, Level.FINE) is Level.READ_ONLY or full.free_bytes == kept_back
 
 
+def test_what_is_kept_back_is_kept_to_the_byte() -> None:
+    limits = SpaceLimits(read_only_percent=100, kept_back_bytes=100)
+    assert level_of(Space(1_000, 100), limits, Level.FINE) is not Level.READ_ONLY
+    assert level_of(Space(1_000, 99), limits, Level.FINE) is Level.READ_ONLY
+
+
 def test_space_is_kept_back_on_a_large_disk_that_is_nearly_full() -> None:
     limits = SpaceLimits(read_only_percent=100, kept_back_bytes=1 << 30)
     assert level_of(Space(10 << 40, 1 << 29), limits, Level.FINE) is Level.READ_ONLY
