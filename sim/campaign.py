@@ -1,29 +1,46 @@
-"""Many seeds over all cores, and what they say together.
+"""Many seeds, and what they say together: `run_seed` is one of them, `quick` is all of them on this machine's cores.
 
 Promises  results come in the order of seeds whatever order they ran in; a seed that fails is run once more, and one
-          that then gives another hash is nondeterminism, which is worse than any bug it found.
-Never     shares anything between two runs but the code.
+          that then gives another hash is nondeterminism, which is worse than any bug it found; a campaign as a Spark
+          job (`reports/campaign.py`) runs the same `run_seed` and ends with the same `Summary`.
+Never     shares anything between two runs but the code; never raises for what a seed did.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dovetail.core.trace import Row
 from dovetail.sim import marks
 from dovetail.sim.run import Result, Verdict, run
 from dovetail.sim.scenarios import plan_of
 
 
-def run_seed(order: tuple[str, int]) -> Result:
-    """One run of a campaign, run again if it fails."""
+def orders(names: Iterable[str], seed: int, seeds: int) -> list[tuple[str, int]]:
+    """What a campaign runs: each plan with each seed."""
+    chosen = list(names)
+    return [(name, number) for number in range(seed, seed + seeds) for name in chosen]
+
+
+def run_seed(order: tuple[str, int], keep: Callable[[Row], None] | None = None) -> Result:
+    """One run of a campaign, run again if it fails; `keep` sees the rows of the first."""
     name, seed = order
-    result = run(plan_of(name, seed))
+    try:
+        return _run_seed(name, seed, keep)
+    except Exception as error:
+        # The world itself, or the plan, is broken: that is a finding of this seed and no reason to end the others.
+        text = f"{type(error).__name__}: {error}"
+        return Result(name, seed, Verdict.CRASH, type(error).__name__, text)
+
+
+def _run_seed(name: str, seed: int, keep: Callable[[Row], None] | None) -> Result:
+    result = run(plan_of(name, seed), keep)
     if not result.verdict.is_fine:
         again = run(plan_of(name, seed))
         if again.hash != result.hash:
@@ -32,15 +49,20 @@ def run_seed(order: tuple[str, int]) -> Result:
     return result
 
 
-def campaign(orders: Iterable[tuple[str, int]], jobs: int = 0) -> Iterator[Result]:
-    """Run plans by name and seed; results in their order."""
+def reproduction(result: Result) -> str:
+    """The command that runs a seed again and shows it."""
+    return f"dovetail sim replay {result.seed} --scenario {result.name}"
+
+
+def quick(chosen: Iterable[tuple[str, int]], jobs: int = 0) -> Iterator[Result]:
+    """Run plans by name and seed on the cores of this machine, without Spark and without a trace; results in order."""
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
-        yield from map(run_seed, orders)
+        yield from map(run_seed, chosen)
         return
     # Spawned, not forked: each process starts as a user's would.
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=100) as pool:
-        for data in pool.imap(_run_packed, orders):
+        for data in pool.imap(_run_packed, chosen):
             yield msgspec.msgpack.decode(data, type=Result)
 
 

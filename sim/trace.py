@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.core.trace import Row
+from dovetail.core.trace import Row as Row
 
 PIECE_ROWS = 20_000
 

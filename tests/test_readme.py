@@ -25,7 +25,7 @@ ELSEWHERE = {
     "make test": "this very run",
     "source .venv/bin/activate": "the environment below",
 }
-LONG = re.compile(r"^dovetail (serve --record|torture|prove|bench)")
+LONG = re.compile(r"^dovetail (serve --record|torture|prove|bench|sim campaign|report)")
 """Commands that tests of their own run, smaller; here they only have to be known with these options."""
 
 

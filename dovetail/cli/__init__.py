@@ -20,6 +20,7 @@ from dovetail.cli import (
     log,
     messages,
     prove,
+    report,
     serve,
     sim,
     token,
@@ -51,6 +52,7 @@ app.add_typer(sim.app, name="sim")
 app.add_typer(bench.app, name="bench")
 app.command("torture")(torture.torture)
 app.command("prove")(prove.prove)
+app.command("report")(report.report)
 
 
 def _print_version(wanted: bool) -> None:

@@ -128,3 +128,35 @@ def browse(
         print_json(found)
     else:
         typer.echo(tables.browsed(found))
+
+
+@app.command("report")
+def report(
+    rows: Annotated[str, typer.Option(help="Sizes of generated traces, with commas.")] = "1000000,10000000",
+    data: Data = None,
+    master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """What a report costs as its trace grows, beside reading the same columns and nothing else."""
+    import tempfile
+
+    from dovetail.reports import scaling
+    from dovetail.reports.errors import ReportError
+    from dovetail.reports.session import session
+
+    sizes = [50_000] if quick else [int(each) for each in rows.replace("_", "").split(",") if each.strip().isdecimal()]
+    if not sizes or min(sizes) < scaling.ROWS_PER_SEED:
+        fail(f"--rows {rows!r}: name sizes of at least {scaling.ROWS_PER_SEED}, for example 1000000,10000000")
+    try:
+        with tempfile.TemporaryDirectory(dir=data) as folder, session(master) as spark:
+            for cost in scaling.measure(spark, Path(folder), sizes, lambda text: typer.echo(f"… {text}", err=True)):
+                if json:
+                    print_json(cost)
+                else:
+                    typer.echo(
+                        f"{cost.rows:>13,} rows: {cost.report_s} s of processor, {cost.ratio} times the scan of the "
+                        f"columns ({cost.scan_s} s); {cost.report_wall_s} s on the clock, {cost.memory_mb} MB"
+                    )
+    except ReportError as error:
+        fail(str(error))

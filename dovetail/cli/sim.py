@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import msgspec
 import typer
@@ -102,31 +102,88 @@ def scenarios(json: Json = False) -> None:
 
 @app.command()
 def campaign(
-    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 100,
+    seeds: Annotated[int, typer.Option(help="How many seeds: 100 if nothing else is said.", min=0)] = 0,
     seed: Seed = 0,
-    scenario: Annotated[
-        str, typer.Option("--scenario", help="`swarm`, a scenario's name, or `all` of them.")
-    ] = "swarm",
+    scenario: Annotated[str, typer.Option("--scenario", help="`swarm`, a scenario's name, or `all` of them.")] = "",
+    out: Annotated[
+        str, typer.Option("--out", help="The campaign's directory; one that is there is gone on with.")
+    ] = "",
+    master: Annotated[
+        str, typer.Option("--master", help="Where Spark runs: local[*], local[N], spark://…")
+    ] = "local[*]",
+    quick: Annotated[bool, typer.Option("--quick", help="No Spark and no dataset: only say what was found.")] = False,
     jobs: Jobs = 0,
     json: Json = False,
 ) -> None:
-    """Run many seeds over all cores, and say what they covered."""
-    from dovetail.sim.campaign import campaign as run_all
-    from dovetail.sim.campaign import summary
+    """Run many seeds as a Spark job, keep every event of every run, and say what they covered.
+
+    `dovetail report DIR` makes tables, an audit and a page of it. With --quick, plain processes run the seeds.
+    """
+    began = time.monotonic()
+    if quick:
+        seed, names = seed or secrets.randbits(31), _names(scenario or "swarm")
+        found = _quick_campaign(names, seed, seeds or 100, jobs)
+    else:
+        found, seed, out = _spark_campaign(scenario, seed, seeds, out, master, quiet=json)
+    if json:
+        print_json(found if quick else {**msgspec.to_builtins(found), "out": out})
+    else:
+        _print_summary(found, seed, time.monotonic() - began)
+        if not quick:
+            typer.echo(f"  in {out}: `dovetail report {out}` says more")
+    raise typer.Exit(found.exit_code)
+
+
+def _names(scenario: str) -> list[str]:
     from dovetail.sim.scenarios import SCENARIOS
 
-    seed = seed or secrets.randbits(31)
     names = list(SCENARIOS) if scenario == "all" else [scenario]
     if names != ["swarm"] and any(name not in SCENARIOS for name in names):
         _unknown(scenario)
-    orders = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    began = time.monotonic()
-    found = summary(_shown(run_all(orders, jobs), len(orders), "runs"))
-    if json:
-        print_json(found)
-    else:
-        _print_summary(found, seed, time.monotonic() - began)
-    raise typer.Exit(found.exit_code)
+    return names
+
+
+def _quick_campaign(names: list[str], seed: int, seeds: int, jobs: int) -> Summary:
+    from dovetail.sim.campaign import orders, summary
+    from dovetail.sim.campaign import quick as run_all
+
+    chosen = orders(names, seed, seeds)
+    return summary(_shown(run_all(chosen, jobs), len(chosen), "runs"))
+
+
+def _spark_campaign(
+    scenario: str, seed: int, seeds: int, out: str, master: str, quiet: bool
+) -> tuple[Summary, int, str]:
+    """The summary, the first seed, and where it all is. What is not said is as in the campaign that is gone on with."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    from dovetail.reports.campaign import Progress, manifest_for, run_campaign
+    from dovetail.reports.dataset import local, read_manifest
+    from dovetail.reports.errors import ReportError
+    from dovetail.reports.session import session
+
+    try:
+        before = read_manifest(local(out)) if out else None
+        if before is not None:
+            scenario, seed, seeds = scenario or before.scenario, seed or before.seed, seeds or before.seeds
+        scenario, seed = scenario or "swarm", seed or secrets.randbits(31)
+        names = _names(scenario)
+        out = out or f"campaign-{scenario}-{seed}"
+        manifest = manifest_for(scenario, seed, seeds or 100)
+        console = Console(stderr=True)
+        with (
+            session(master) as spark,
+            Bar(console=console, transient=True, disable=quiet or not console.is_terminal) as bar,
+        ):
+            task = bar.add_task("runs", total=None)
+
+            def show(progress: Progress) -> None:
+                bar.update(task, completed=progress.done, total=progress.total)
+
+            return run_campaign(spark, local(out), manifest, names, progress=show), seed, out
+    except ReportError as error:
+        fail_with(1, str(error))
 
 
 @app.command()
@@ -247,11 +304,7 @@ def marks(
     json: Json = False,
 ) -> None:
     """Show which rare paths a campaign reached, and which it did not."""
-    from dovetail.sim.campaign import campaign as run_all
-    from dovetail.sim.campaign import summary
-
-    orders = [("swarm", number) for number in range(seed, seed + seeds)]
-    found = summary(_shown(run_all(orders, jobs), seeds, "runs"))
+    found = _quick_campaign(["swarm"], seed, seeds, jobs)
     rows = [{"mark": name, "times": count} for name, count in found.marks.items()]
     rows += [{"mark": name, "times": 0} for name in found.unmarked]
     print_rows(rows, ("mark", "times"), Form.TABLE, json, "no marks")
@@ -277,7 +330,7 @@ def speed(
     )
 
 
-def fail_with(code: int, text: str) -> None:
+def fail_with(code: int, text: str) -> NoReturn:
     """End with one line and one of the simulator's exit codes."""
     typer.echo(f"dovetail: {text}", err=True)
     raise typer.Exit(code)

@@ -127,7 +127,7 @@ def test_every_command_is_run_somewhere(cli: Cli, tmp_path: Path, monkeypatch: p
 
 ALONE = {
     "sim scenarios": ("--json",),
-    "sim campaign": ("--scenario", "drop-during-ack", "--seeds", "1", "--seed", "2", "--jobs", "1", "--json"),
+    "sim campaign": ("--scenario", "drop-during-ack", "--seeds", "1", "--seed", "2", "--jobs", "1", "--quick"),
     "sim mutants": ("no-such-mutant", "--seeds", "1"),
     "bench core": ("--quick", "--json"),
     "bench browse": ("--messages", "2000", "--seconds", "0.3", "--rounds", "1", "--json"),
@@ -136,6 +136,7 @@ ALONE = {
 LONG = {
     "sim speed": ("--scale", "1", "--json"),
     "sim marks": ("--seeds", "1", "--jobs", "1", "--json"),
+    "bench report": ("--quick", "--json"),
     "bench pauses": ("--leases", "1000", "--rounds", "1", "--json"),
 }
 """The same, where even the smallest run is long: with DOVETAIL_DEPTH set."""

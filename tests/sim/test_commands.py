@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dovetail.cli import app as dovetail
 from dovetail.cli.sim import app
-from dovetail.sim.campaign import campaign, summary
+from dovetail.sim.campaign import quick, summary
 from dovetail.sim.run import Result, Verdict
 
 runner = CliRunner()
@@ -57,7 +57,7 @@ def test_each_kind_of_failure_has_its_exit_code() -> None:
 
 
 def test_a_campaign_says_what_it_did_not_reach() -> None:
-    found = summary(campaign([("swarm", 10), ("long-pause", 1)], jobs=1))
+    found = summary(quick([("swarm", 10), ("long-pause", 1)], jobs=1))
     assert found.runs == 2
     assert found.exit_code == 0
     assert "recovery: cut" in found.unmarked

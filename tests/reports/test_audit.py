@@ -1,0 +1,147 @@
+"""The audit finds what was planted, at the right seed and event, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dovetail.reports import audit
+from dovetail.reports.report import agreement
+from dovetail.sim.run import Result, Verdict, run
+from dovetail.sim.swarm import swarm
+from tests.reports.traces import Story, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Planted = tuple[str, int, int]
+"""The kind, the event's number, the offset."""
+
+
+def nothing_wrong(story: Story) -> Planted | None:
+    story.deliver("a", 0, 4, 1)
+    story.ack("a", 0, 4, 1)
+    story.deliver("b", 5, 9, 2)
+    story.add("b", "disconnect", connection=2)
+    story.deliver("a", 5, 9, 3)
+    story.ack("a", 5, 9, 3)
+    story.end()
+    return None
+
+
+def a_loss(story: Story) -> Planted:
+    story.end(7)
+    return "lost", 6, 7
+
+
+def a_loss_at_the_end_of_the_log(story: Story) -> Planted:
+    story.end(9)
+    return "lost", 6, 9
+
+
+def a_hole(story: Story) -> Planted:
+    story.add("auditor", "read", topic="t", partition=0, first=0, last=1, values=(0, 1), connection=20)
+    return "lost", story.add("auditor", "read", topic="t", partition=0, first=3, last=3, values=(3,)), 2
+
+
+def an_invention(story: Story) -> Planted:
+    return "invented", story.deliver("a", 3, 3, 1, values=(77,)), 3
+
+
+def a_duplicate(story: Story) -> Planted:
+    story.deliver("a", 0, 4, 1)
+    story.ack("a", 0, 4, 1)
+    return "duplicated", story.deliver("b", 2, 2, 2), 2
+
+
+def a_reorder(story: Story) -> Planted:
+    story.deliver("a", 4, 5, 1)
+    return "reordered", story.deliver("a", 2, 3, 2), 2
+
+
+def a_double_hold(story: Story) -> Planted:
+    story.deliver("a", 0, 4, 1)
+    return "held twice", story.deliver("b", 3, 3, 2), 3
+
+
+def an_ack_after_the_deadline(story: Story) -> Planted:
+    story.deliver("a", 0, 0, 1)
+    return "unfenced", story.ack("a", 0, 0, 1, after_us=1_200_000), 0
+
+
+def an_ack_of_what_somebody_else_has(story: Story) -> Planted:
+    story.deliver("a", 0, 0, 1)
+    story.deliver("b", 0, 0, 2, after_us=1_200_000)
+    return "unfenced", story.ack("a", 0, 0, 1), 0
+
+
+PLANTS: tuple[Callable[[Story], Planted | None], ...] = (
+    nothing_wrong,
+    a_loss,
+    a_loss_at_the_end_of_the_log,
+    a_hole,
+    an_invention,
+    a_duplicate,
+    a_reorder,
+    a_double_hold,
+    an_ack_after_the_deadline,
+    an_ack_of_what_somebody_else_has,
+)
+REAL = (8, 7)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, Planted | None]]:
+    path = tmp_path_factory.mktemp("doctored")
+    stories, wanted = {}, {}
+    for seed, plant in enumerate(PLANTS, 100):
+        story = Story()
+        story.publish(0, 10)
+        wanted[seed] = plant(story)
+        stories[seed] = story.rows
+    for seed in REAL:
+        run(swarm(seed), stories.setdefault(seed, []).append)
+    write(path, stories)
+    return path, wanted
+
+
+def test_each_plant_is_found_at_its_seed_and_event_and_real_runs_are_clean(
+    spark: SparkSession, planted: tuple[Path, dict[int, Planted | None]]
+) -> None:
+    path, wanted = planted
+    audit.prepare(spark, spark.read.parquet(str(path)))
+    found: dict[int, set[Planted]] = {}
+    for row in audit.findings(spark).collect():
+        found.setdefault(row.seed, set()).add((row.kind, row.seq, row.at))
+    # What is lost in the middle of a log also leaves a hole: that is said of the read that shows it.
+    found[101] = {each for each in found[101] if each[1] == wanted[101][1]}  # type: ignore[index]
+    assert found == {seed: {what} for seed, what in wanted.items() if what is not None}
+
+
+def result(seed: int, invariant: str = "") -> Result:
+    return Result("swarm", seed, Verdict.SAFETY if invariant else Verdict.OK, invariant)
+
+
+@pytest.mark.parametrize(
+    ("invariant", "kinds", "agree"),
+    [
+        ("", [], True),
+        ("", ["lost"], False),
+        ("I-LOST", ["lost"], True),
+        ("I-LOST", [], False),
+        ("I-LOST", ["reordered"], False),
+        ("I-DRAIN", [], True),
+        ("I-DRAIN", ["lost"], False),
+    ],
+)
+def test_audit_and_checkers_agree_or_it_is_said(invariant: str, kinds: list[str], agree: bool) -> None:
+    findings = [{"run": "swarm", "seed": 1, "kind": kind} for kind in kinds]
+    assert agreement([result(1, invariant), result(2)], findings)[0].agree is agree
+
+
+def test_every_kind_of_finding_answers_for_an_invariant_that_the_checkers_have() -> None:
+    kinds = {kind for text in audit._FINDINGS.values() for kind in audit.ANSWERS_FOR if f"'{kind}'" in text}
+    assert kinds == set(audit.ANSWERS_FOR)
