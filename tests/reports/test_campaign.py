@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,3 +99,51 @@ def test_whoever_wants_no_more_rows_ends_the_run() -> None:
 def test_a_seed_that_no_plan_can_be_made_of_is_a_finding_and_ends_nothing() -> None:
     (last,) = pieces(("no-such-scenario", 1))
     assert last.column("mode").to_pylist() == ["crash"]
+
+
+CLUSTER = """
+import json, os, sys
+from pathlib import Path
+from dovetail.core.trace import Row
+from dovetail.reports.campaign import manifest_for, run_campaign
+from dovetail.reports.session import session
+
+place = Path(sys.argv[1])
+
+def job():
+    marker = str(place / "died")
+    def runner(order, keep):
+        import os, dovetail, simpy, msgspec
+        from dovetail.core.trace import Row
+        from dovetail.sim.campaign import run_seed
+        keep(Row(0, 0, "world", "setup", detail=dovetail.__file__ + " " + simpy.__file__ + " " + msgspec.__file__))
+        if order[1] == 2 and not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(1)
+        return run_seed(order)
+    return runner
+
+with session("local-cluster[2,1,1024]", memory="1g") as spark:
+    manifest = manifest_for("drop-during-ack", 1, 3)
+    found = run_campaign(spark, place / "campaign", manifest, ["drop-during-ack"], runner=job())
+print(json.dumps({"runs": found.runs, "failures": len(found.failures), "delivered": found.delivered}))
+"""
+
+
+def test_executors_get_the_package_and_a_task_that_died_leaves_nothing_twice(tmp_path: Path) -> None:
+    """Separate processes, as on a cluster: each worker imports what was sent to it, and one of them dies halfway."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLUSTER, str(tmp_path)], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["runs"], said["failures"]) == (3, 0)
+    assert said["delivered"] > 0
+    assert (tmp_path / "died").exists()
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(open_dataset(str(tmp_path / "campaign")).trace).to_pylist()
+    assert sorted((row["seed"], row["seq"]) for row in rows) == [(seed, seq) for seed in (1, 2, 3) for seq in (0, 1)]
+    for row in rows:
+        if row["kind"] == "setup":
+            assert all("dovetail-" in path and ".zip/" in path for path in row["detail"].split()), row["detail"]
