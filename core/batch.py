@@ -205,8 +205,9 @@ def _assemble(header: BatchHeader, section: bytes | memoryview) -> bytes:
 
 def read_header(data: Bytes, at: int = 0) -> BatchHeader:
     """The header of the batch at `at`, of which more need not be there; its CRC is not looked at."""
-    if len(data) - at < HEADER_BYTES:
-        raise BatchError(f"a batch header has {HEADER_BYTES} bytes, but only {len(data) - at} are there")
+    left = len(data) - at
+    if left < HEADER_BYTES:
+        raise BatchError(f"a batch header has {HEADER_BYTES} bytes, but only {left} are there")
     header = BatchHeader(*_HEADER.unpack_from(data, at))
     if header.magic != MAGIC:
         raise BatchError(f"record batches have magic {MAGIC}, this has {header.magic}: use a newer producer")

@@ -252,10 +252,10 @@ def find_entries(data: bytes, log: int) -> Iterator[tuple[int, Entry]]:
 
 def _check_batch(batch: bytes, base: int, verify: bool) -> None:
     offset, length, _, _, crc = _BATCH_PREFIX.unpack_from(batch)
-    if offset != base or length + 12 != len(batch):
+    size = length + 12
+    if offset != base or size != len(batch):
         raise FormatError(
-            f"the entry at offset {base} with {len(batch)} bytes holds a batch at offset {offset} "
-            f"with {length + 12} bytes"
+            f"the entry at offset {base} with {len(batch)} bytes holds a batch at offset {offset} with {size} bytes"
         )
     if verify:
         found = crc32c(memoryview(batch)[_BATCH_UNCOVERED_BYTES:])

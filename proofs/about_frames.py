@@ -1,7 +1,8 @@
-"""Proofs about frames, entries and batches as wholes: whatever a header claims, nothing is read past its end.
+"""Proofs about frames, entries and batches as wholes: what is taken, what is refused, and as what.
 
 The shipped decoders run on buffers of any size and content (`proofs/buffers.py`): each header field is any number that
-its format can hold, each CRC may hold or not.
+its format can hold, each CRC may hold or not. The tables here are those of `spec/formats.md` and of Kafka's protocol,
+not those of the code: a decoder that reads a field elsewhere, or sums other bytes, reads something else.
 """
 
 from __future__ import annotations
@@ -11,11 +12,66 @@ from typing import cast
 
 from dovetail.core import batch, journal_format
 from dovetail.core.journal_format import Damage, FormatError, NewerFormat, NoFrame, Short
-from dovetail.proofs.buffers import Buffer, Layout, any_crc, unknown_bytes
-from dovetail.proofs.engine import Given, every
+from dovetail.proofs.buffers import Buffer, Content, Layout, Table, checksum_of, unknown_bytes
+from dovetail.proofs.engine import Given, every, negated, some
 from dovetail.proofs.registry import Sabotage, proof
 
 ANY = "any buffer, position and header; struct fields, slices and CRCs are modelled"
+
+FRAME: Table = {
+    "magic_0": (0, "B"),
+    "magic_1": (1, "B"),
+    "magic_2": (2, "B"),
+    "magic_3": (3, "B"),
+    "version": (4, "B"),
+    "flags": (5, "B"),
+    "reserved": (6, "H"),
+    "length": (8, "I"),
+    "lsn": (12, "Q"),
+    "wall_ms": (20, "Q"),
+    "synced_lsn": (28, "Q"),
+    "chained": (36, "I"),
+    "crc": (40, "I"),
+}
+FRAME_BODY_AT = 44
+
+ENTRY: Table = {
+    "version": (0, "B"),
+    "flags": (1, "B"),
+    "reserved": (2, "H"),
+    "log": (4, "I"),
+    "base": (8, "Q"),
+    "count": (16, "I"),
+    "arrival_ms": (20, "Q"),
+    "deliver_at_ms": (28, "Q"),
+    "expires_at_ms": (36, "Q"),
+    "other_log": (44, "I"),
+    "other_base": (48, "Q"),
+    "length": (56, "I"),
+    "crc": (60, "I"),
+}
+BATCH_AT = 64
+
+BATCH: Table = {
+    "base_offset": (0, "q"),
+    "length": (8, "i"),
+    "leader_epoch": (12, "i"),
+    "magic": (16, "b"),
+    "crc": (17, "I"),
+    "attributes": (21, "h"),
+    "last_offset_delta": (23, "i"),
+    "base_timestamp": (27, "q"),
+    "max_timestamp": (35, "q"),
+    "producer_id": (43, "q"),
+    "producer_epoch": (51, "h"),
+    "base_sequence": (53, "i"),
+    "record_count": (57, "i"),
+}
+BATCH_CHECKED_AT = 21
+"""The batch's own CRC is of everything from here on; what is before is in the entry's."""
+BATCH_HEADER_BYTES = 61
+BATCH_LENGTH_AFTER = 12
+"""A batch's length counts what follows it."""
 
 
 def _says(*_: object) -> str:
@@ -29,31 +85,57 @@ def _says(*_: object) -> str:
     scope=f"bounded: {ANY}",
     sabotage=("end <= len(buffer) and ", ""),
 )
-def a_frame_is_whole_in_its_buffer_or_it_is_none(given: Given) -> bool:
-    """A frame that is taken begins where it was looked for, has exactly the body that its header claims, ends inside
-    the buffer, and is the very next of the chain; all else is no frame, damage, or of a later version."""
+def a_frame_is_taken_exactly_when_it_is_whole_and_next(given: Given) -> bool:
+    """A frame is taken, as it stands in its buffer, when its magic, length, CRC, version, lsn and chain are all right,
+    and else never. A whole one with other bits set is of a later version; an older one is no frame; what begins as the
+    next one does, or claims to be it, and is not whole is damage."""
     size, at = given.integer("size", 0), given.integer("at", 0)
-    lsn, chained = given.integer("lsn", 1), given.integer("chained", 0)
+    lsn, chained = given.integer("next_lsn", 1), given.integer("chain", 0)
     given.assume(at <= size)
-    header = journal_format.FRAME_HEADER_BYTES
-    layout = Layout(journal_format._FRAME, (journal_format.MAGIC, b"none"))
+    content, left = Content(given), size - at
+    said = content.says(at, FRAME)
+    right = content.checksum("right", (at, at + 40), (at + FRAME_BODY_AT, at + FRAME_BODY_AT + said.length))
 
-    def read() -> tuple[int, int, int, int] | None:
-        found = journal_format.read_frame(cast(bytes, Buffer(given, size)), at, lsn, chained)
+    def read() -> tuple[str, *tuple[int, ...]]:
+        found = journal_format.read_frame(cast(bytes, Buffer(content, size)), at, lsn, chained)
         if isinstance(found, NoFrame | Damage):
-            return None
-        return found.lsn, found.previous_crc, found.end, cast(Buffer, found.body).size
+            return (type(found).__name__,)
+        body = cast(Buffer, found.body)
+        numbers = found.lsn, found.wall_ms, found.synced_lsn, found.previous_crc, found.crc
+        return "Frame", *numbers, body.start, body.size, found.end
 
-    with unknown_bytes(journal_format, _FRAME=layout, _what_is_wrong=_says):
+    with unknown_bytes(journal_format, _FRAME=Layout(journal_format._FRAME), _what_is_wrong=_says):
         try:
-            found = given.call(read)
+            kind, *numbers = given.call(read)
         except NewerFormat:
-            return size - at >= header
-    if found is None:
-        return True
-    found_lsn, previous_crc, end, body = found
-    chain = every(found_lsn == lsn, previous_crc == chained)
-    return every(chain, body >= 0, end == at + header + body, end <= size)
+            kind, numbers = "NewerFormat", []
+
+    magic = zip((said.magic_0, said.magic_1, said.magic_2, said.magic_3), b"DVTL", strict=True)
+    agree = [some(left <= place, byte == letter) for place, (byte, letter) in enumerate(magic)]
+    is_cut, begins = left < FRAME_BODY_AT, every(left > 0, *agree)
+    is_next = every(said.lsn == lsn, said.chained == chained)
+    is_whole = every(FRAME_BODY_AT + said.length <= left, right == said.crc)
+    is_ours = every(said.version == 1, said.flags == 0, said.reserved == 0)
+    whole = every(negated(is_cut), begins, is_whole)
+    damaged = some(
+        every(is_cut, begins),
+        every(negated(is_cut), negated(begins), is_next),
+        every(negated(is_cut), begins, negated(is_whole)),
+        every(whole, is_ours, said.lsn >= lsn, negated(is_next)),
+    )
+    match kind:
+        case "Frame":
+            body = at + FRAME_BODY_AT
+            expected = (lsn, said.wall_ms, said.synced_lsn, chained, said.crc, body, said.length, body + said.length)
+            values = [number == other for number, other in zip(numbers, expected, strict=True)]
+            return every(whole, is_ours, is_next, *values, body + said.length <= size)
+        case "NewerFormat":
+            return every(whole, negated(is_ours))
+        case "Damage":
+            return damaged
+    stale = every(whole, is_ours, said.lsn < lsn)
+    nothing = every(negated(begins), negated(every(negated(is_cut), is_next)))
+    return every(some(stale, nothing), negated(damaged))
 
 
 @proof(
@@ -63,26 +145,104 @@ def a_frame_is_whole_in_its_buffer_or_it_is_none(given: Given) -> bool:
     scope=f"bounded: {ANY}",
     sabotage=("if len(buffer) < end:", "if len(buffer) < end - 1:"),
 )
-def an_entry_is_whole_in_its_buffer_or_it_is_refused(given: Given) -> bool:
-    """An entry that is taken has a header of 64 bytes and exactly the batch that it claims, which says so too, all
-    inside the buffer; one that is cut short says how many bytes would show it, more than there are."""
+def an_entry_is_taken_exactly_when_it_holds_one_whole_batch(given: Given) -> bool:
+    """An entry is taken, every field as it stands in its buffer, when all of it is there, of this version, with the
+    batch that it claims and the CRCs that both claim, and else never. One that is cut short says how many bytes would
+    show more; a whole header with other bits set is of a later version; all else is damage."""
     size, at, verify = given.integer("size", 0), given.integer("at", 0), given.choice("verify", (True, False))
-    header, least = journal_format.ENTRY_HEADER_BYTES, journal_format.BATCH_HEADER_BYTES
     given.assume(at <= size)
+    content, left = Content(given), size - at
+    said, inner = content.says(at, ENTRY), content.says(at + BATCH_AT, BATCH, "batch_")
+    end = at + BATCH_AT + said.length
+    right = content.checksum("right", (at, at + 60), (at + BATCH_AT, at + BATCH_AT + BATCH_CHECKED_AT))
+    batch_right = content.checksum("batch_right", (at + BATCH_AT + BATCH_CHECKED_AT, end))
+
+    def read() -> tuple[int, ...]:
+        found = journal_format.entry_at(cast(bytes, Buffer(content, size)), at, verify=verify)
+        header, body, record = cast(Buffer, found.header), cast(Buffer, found.batch), found.record
+        producer = record.producer_id, record.producer_epoch, record.base_sequence
+        return (
+            *(header.start, header.size, body.start, body.size),
+            *(record.log, record.base, record.count, record.arrival_ms, record.deliver_at_ms, record.expires_at_ms),
+            *(record.flags, record.size_bytes, *producer, record.handle, record.other_log, record.other_base),
+        )
+
+    seen = every(left >= BATCH_AT, not verify or left >= BATCH_AT + BATCH_CHECKED_AT)
+    holds = every(seen, not verify or right == said.crc)
+    ours = every(holds, said.version == 1, said.reserved == 0)
+    long_enough = every(ours, said.length >= BATCH_HEADER_BYTES)
+    whole = every(long_enough, left >= BATCH_AT + said.length)
+    is_of_it = every(inner.base_offset == said.base, inner.length + BATCH_LENGTH_AFTER == said.length)
+    taken = every(whole, is_of_it, not verify or batch_right == inner.crc)
     layouts = {name: Layout(vars(journal_format)[name]) for name in ("_ENTRY", "_BATCH_PREFIX", "_BATCH_PRODUCER")}
-
-    def read() -> tuple[int, int, int]:
-        found = journal_format.entry_at(cast(bytes, Buffer(given, size)), at, verify=verify)
-        return cast(Buffer, found.header).size, cast(Buffer, found.batch).size, found.record.size_bytes
-
     with unknown_bytes(journal_format, **layouts):
         try:
-            head, batch, says = given.call(read)
+            numbers = given.call(read)
         except Short as short:
-            return at + short.need > size
+            return some(
+                every(left < BATCH_AT, short.need == BATCH_AT),
+                every(left >= BATCH_AT, negated(seen), short.need == BATCH_AT + BATCH_HEADER_BYTES),
+                every(long_enough, negated(whole), short.need == BATCH_AT + said.length),
+            )
+        except NewerFormat:
+            return every(holds, negated(ours))
         except FormatError:
-            return size - at >= header
-    return every(head == header, batch == says, batch >= least, at + head + batch <= size)
+            damaged = every(seen, negated(holds)), every(ours, negated(long_enough)), every(whole, negated(taken))
+            return some(*damaged)
+    expected = (
+        *(at, BATCH_AT, at + BATCH_AT, said.length),
+        *(said.log, said.base, said.count, said.arrival_ms, said.deliver_at_ms, said.expires_at_ms),
+        *(said.flags, said.length, inner.producer_id, inner.producer_epoch, inner.base_sequence, 0),
+        *(said.other_log, said.other_base),
+    )
+    return every(taken, end <= size, *(number == other for number, other in zip(numbers, expected, strict=True)))
+
+
+def _numbers(header: batch.BatchHeader) -> tuple[int, ...]:
+    return (
+        *(header.base_offset, header.batch_length, header.leader_epoch, header.magic, header.crc, header.attributes),
+        *(header.last_offset_delta, header.base_timestamp_ms, header.max_timestamp_ms, header.producer_id),
+        *(header.producer_epoch, header.base_sequence, header.record_count),
+    )
+
+
+def _is_header(said: SimpleNamespace, left: int) -> bool:
+    """Whether `left` bytes begin with a batch header that can be: as long as a header at least, and no more records
+    than offsets."""
+    return every(
+        left >= BATCH_HEADER_BYTES,
+        said.magic == 2,
+        said.length + BATCH_LENGTH_AFTER >= BATCH_HEADER_BYTES,
+        said.last_offset_delta >= 0,
+        said.record_count >= 0,
+        said.record_count <= said.last_offset_delta + 1,
+    )
+
+
+@proof(
+    "I-LENGTH",
+    about=batch.read_header,
+    scope=f"bounded: {ANY}",
+    sabotage=("header.batch_length < _BATCH_LENGTH_MIN", "header.batch_length <= _BATCH_LENGTH_MIN"),
+)
+def a_batch_header_is_taken_exactly_when_it_can_be(given: Given) -> bool:
+    """A batch header is taken, field by field as it stands in its buffer, when it is all there, of magic 2, long
+    enough and has no more records than offsets; else it is refused."""
+    size, at = given.integer("size", 0), given.integer("at", 0)
+    given.assume(at <= size)
+    content = Content(given)
+    said = content.says(at, BATCH)
+
+    def read() -> tuple[int, ...]:
+        return _numbers(batch.read_header(cast(bytes, Buffer(content, size)), at))
+
+    with unknown_bytes(batch, _HEADER=Layout(batch._HEADER), crc32c=SimpleNamespace(crc32c=checksum_of)):
+        try:
+            numbers = given.call(read)
+        except batch.BatchError:
+            return negated(_is_header(said, size - at))
+    values = [number == vars(said)[name] for number, name in zip(numbers, BATCH, strict=True)]
+    return every(_is_header(said, size - at), *values)
 
 
 @proof(
@@ -90,21 +250,25 @@ def an_entry_is_whole_in_its_buffer_or_it_is_refused(given: Given) -> bool:
     about=batch._read_whole,
     through=(batch.read_header,),
     scope=f"bounded: {ANY}",
-    sabotage=Sabotage(batch._read_whole, "header.size_bytes != len(data)", "header.size_bytes > len(data)"),
+    sabotage=Sabotage(batch._read_whole, "_LENGTH_COUNTS_FROM != size", "_LENGTH_COUNTS_FROM > size"),
 )
-def a_batch_is_exactly_as_long_as_it_says_or_it_is_refused(given: Given) -> bool:
-    """A batch that is taken for whole has its header, is exactly as long as that says, and claims no more records than
-    it has offsets; whatever else the bytes are, they are refused."""
-    size = given.integer("size", 0)
+def a_batch_is_taken_exactly_when_it_is_as_long_as_it_says(given: Given) -> bool:
+    """A batch is taken for whole when its header can be, it is exactly as long as that says and has the CRC that it
+    says; whatever else the bytes are, they are refused."""
+    size, at = given.integer("size", 0), given.integer("at", 0)
+    given.assume(at <= size)
+    content, left = Content(given), size - at
+    said = content.says(at, BATCH)
+    right = content.checksum("right", (at + BATCH_CHECKED_AT, size))
 
-    def read() -> tuple[int, int, int]:
-        found = batch._read_whole(cast(bytes, Buffer(given, size)))
-        return found.batch_length, found.record_count, found.last_offset_delta
+    def read() -> tuple[int, ...]:
+        return _numbers(batch._read_whole(cast(bytes, Buffer(content, size)), at))
 
-    checksum = SimpleNamespace(crc32c=any_crc)
-    with unknown_bytes(batch, _HEADER=Layout(batch._HEADER), crc32c=checksum):
+    whole = every(_is_header(said, left), said.length + BATCH_LENGTH_AFTER == left, right == said.crc)
+    with unknown_bytes(batch, _HEADER=Layout(batch._HEADER), crc32c=SimpleNamespace(crc32c=checksum_of)):
         try:
-            length, count, delta = given.call(read)
+            numbers = given.call(read)
         except batch.BatchError:
-            return True
-    return every(length + 12 == size, size >= batch.HEADER_BYTES, count >= 0, count <= delta + 1)
+            return negated(whole)
+    values = [number == vars(said)[name] for number, name in zip(numbers, BATCH, strict=True)]
+    return every(whole, *values)

@@ -7,6 +7,7 @@ and clocks are fixed, ranges and credit are any integers that the invariants all
 from __future__ import annotations
 
 from immutables import Map
+from msgspec.structs import replace
 
 from dovetail.core import dispatch, kernels, leases, timers, topics
 from dovetail.core.codes import Outcome
@@ -39,6 +40,8 @@ LOG = GROUP = 1
 HELD = 900
 """The id of a lease that is under way; those that a turn grants count up from 1."""
 MEMBERS = (11, 12)
+ALONE = -MEMBERS[0]
+"""Who owns the cursor of a session that reads without a group."""
 MONO_MS, WALL_MS, DEADLINE_MS = 1_000, 500_000, 5_000
 INCARNATION, GENERATION = 3, 4
 
@@ -336,27 +339,31 @@ def what_failed_waits_in_pieces_that_make_up_the_whole(given: Given) -> bool:
 @proof(
     "I-LEASE",
     about=leases.deliver,
-    scope="bounded: 1 member without leases, any range; clocks and ids fixed",
+    scope="bounded: 1 member without leases, of a group or alone, any range; clocks and ids fixed",
     sabotage=("turn.mono_ms + topic.config.lease_ms", "topic.config.lease_ms"),
 )
 def a_lease_is_granted_for_the_topic_s_time(given: Given) -> bool:
     """A delivery under a lease gets an id that no other has, a deadline `lease_ms` from now by both clocks and a timer
-    for it; one without is settled as it is sent. Either way its messages count against the member's credit."""
+    for it; one without is settled as it is sent. Either way its messages count against the member's credit. Who reads
+    alone is of no generation, and what it settles is recorded nowhere."""
     first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset", 0)
     given.assume(first <= last)
     attempt, expires_at = given.integer("attempt", 1), given.integer("expires_at", 0)
     leased = given.choice("leased", (True, False))
-    member = _member(given, MEMBERS[0])
+    owner = given.choice("owner", (GROUP, ALONE))
+    member = replace(_member(given, MEMBERS[0]), owner=owner)
     turn = _turn((member,))
+    turn.ephemeral[ALONE, LOG] = Cursor(0)
     turn.next_lease = 5
     given.call(leases.deliver, turn, member, LOG, first, last, attempt, expires_at, leased=leased)
     (sent,) = (effect for effect in turn.effects if isinstance(effect, Deliver))
-    now, settled = turn.subscriptions[MEMBERS[0]], turn.durable.cursors[GROUP, LOG]
+    now, settled = turn.subscriptions[MEMBERS[0]], turn.cursor(owner, LOG)
     counted = now.in_flight - member.in_flight == last - first + 1
     said = every(sent.ranges == ((first, last),), sent.attempt == attempt, sent.log == LOG, sent.lane == -1)
     if not leased:
         at_once = same(is_settled(settled, offset), within(offset, first, last))
-        return every(counted, said, at_once, not _leases(turn), sent.lease == 0 == sent.deadline_ms, not now.leases)
+        unleased = not _leases(turn) and sent.lease == 0 == sent.deadline_ms and not now.leases
+        return every(counted, said, at_once, unleased, bool(turn.records) is (owner == GROUP))
     (lease,) = _leases(turn)
     return every(
         counted,
@@ -368,7 +375,7 @@ def a_lease_is_granted_for_the_topic_s_time(given: Given) -> bool:
         timers.due(turn.timers, MONO_MS + 30_000)[1] == [(timers.LEASE, lease.id, 0)],
         lease.ranges == ((first, last),),
         every(lease.attempt == attempt, lease.expires_at_ms == expires_at, lease.granted_ms == MONO_MS),
-        lease.generation == GENERATION,
+        lease.generation == (GENERATION if owner == GROUP else 0),
         dict(now.leases) == {lease.id: None},
         not turn.records,
     )

@@ -1,30 +1,89 @@
 """Bytes of any length and content, for decoders that proofs run as they are.
 
 Promises  lengths, slices and struct fields mean what they mean for `bytes`, and reading a field past the end raises as
-          there; whatever a field says, the code under proof sees all of it.
-Never     knows what the bytes are: each field read is any number its format has, each CRC any CRC.
+          there; what a claim names is read where it lies, and only by who reads a field of that kind there.
+Never     knows what has no name: a field read elsewhere is any number of its kind, a checksum of other bytes any
+          checksum.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from dovetail.proofs.engine import Given
+from dovetail.proofs.engine import Given, every, negated
 
-_RANGES = {"b": 8, "h": 16, "i": 32, "q": 64}
+Table = Mapping[str, tuple[int, str]]
+"""The fields of a header by name: where each lies from its beginning on, and its kind in the letters of `struct`."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Stretches of bytes, from and to, in the order in which they were summed."""
+
+
+class Content:
+    """What lies in a buffer: fields and checksums that a claim names; all else may be anything."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self._fields: list[tuple[str, int, int]] = []
+        self._sums: list[tuple[Spans, int]] = []
+        self._unnamed = 0
+
+    def says(self, at: int, table: Table, prefix: str = "") -> SimpleNamespace:
+        """The fields of a header that begins at `at`: any numbers of their kinds."""
+        found = {name: self._number(prefix + name, kind) for name, (_, kind) in table.items()}
+        self._fields += [(kind, at + place, found[name]) for name, (place, kind) in table.items()]
+        return SimpleNamespace(**found)
+
+    def checksum(self, name: str, *spans: tuple[int, int]) -> int:
+        """The checksum that these stretches have, one after the other."""
+        value = self._number(name, "I")
+        self._sums.append((spans, value))
+        return value
+
+    def field(self, kind: str, place: int) -> int:
+        """The number that a field of this kind has at a place."""
+        for known, at, value in self._fields:
+            if known == kind and at == place:
+                return value
+        return self._any(kind)
+
+    def sum_of(self, spans: Spans) -> int:
+        """The checksum of these stretches."""
+        for known, value in self._sums:
+            if len(known) == len(spans) and all(map(_is_same, known, spans)):
+                return value
+        return self._any("I")
+
+    def _any(self, kind: str) -> int:
+        self._unnamed += 1
+        return self._number(f"read_{self._unnamed}", kind)
+
+    def _number(self, name: str, kind: str) -> int:
+        bits = 8 * struct.calcsize(f">{kind}")
+        if kind.isupper():
+            return self.given.integer(name, 0, (1 << bits) - 1)
+        return self.given.integer(name, -(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def _is_same(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] == other[0] and one[1] == other[1]
 
 
 class Buffer:
-    """`size` bytes of which nothing is known."""
+    """`size` bytes of a content, from `start` on."""
 
-    def __init__(self, given: Given, size: int) -> None:
-        self.given = given
+    __hash__ = None  # type: ignore[assignment]  # nobody keeps bytes that are not known as a key
+
+    def __init__(self, content: Content, size: int, start: int = 0) -> None:
+        self.content = content
         self.size = size
+        self.start = start
 
     def __getitem__(self, part: slice) -> Buffer:
         start = 0 if part.start is None else part.start
@@ -32,51 +91,62 @@ class Buffer:
         if start < 0 or stop < 0:
             raise IndexError("counted from the end")
         stop = self.size if stop > self.size else stop
-        return Buffer(self.given, stop - start if start < stop else 0)
+        return Buffer(self.content, stop - start if start < stop else 0, self.start + start)
 
     def __eq__(self, other: object) -> Any:
-        """Whether the bytes are these: they may be."""
-        return _Fresh.either(self.given)
+        """Whether the bytes are these."""
+        assert isinstance(other, bytes)
+        if self.size != len(other):
+            return False
+        return every(True, *(self.content.field("B", self.start + at) == byte for at, byte in enumerate(other)))
 
-    __hash__ = None  # type: ignore[assignment]  # nobody keeps bytes that are not known as a key
+    def __ne__(self, other: object) -> Any:
+        return negated(self == other)
 
 
-class _Fresh:
-    """Numbers off the inputs of a claim that have no name of their own."""
+class Checksum:
+    """The CRC of stretches of a content; that of what it sums first is given to the next call, as with numbers."""
 
-    count = 0
+    __hash__ = None  # type: ignore[assignment]  # nor a checksum of them
 
-    @classmethod
-    def integer(cls, given: Given, low: int, high: int) -> int:
-        cls.count += 1
-        return given.integer(f"read_{cls.count}", low, high)
+    def __init__(self, content: Content, spans: Spans) -> None:
+        self.content = content
+        self.spans = spans
 
-    @classmethod
-    def either(cls, given: Given) -> bool:
-        return cls.integer(given, 0, 1) == 1
+    def __eq__(self, other: object) -> Any:
+        return self.content.sum_of(self.spans) == other
+
+    def __ne__(self, other: object) -> Any:
+        return negated(self == other)
+
+    def __format__(self, spec: str) -> str:
+        return "a checksum, which only people read"
+
+
+def checksum_of(value: Buffer, before: Checksum | int = 0) -> Checksum:
+    """Stands for `crc32c`."""
+    spans = before.spans if isinstance(before, Checksum) else ()
+    return Checksum(value.content, (*spans, (value.start, value.start + value.size)))
 
 
 class Layout:
-    """A `struct.Struct` that reads any values its format can hold; a text in it is one of those that are named."""
+    """Stands for a `struct.Struct`; a text in it is read as a `Buffer`."""
 
-    def __init__(self, plain: struct.Struct, texts: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, plain: struct.Struct) -> None:
         self.size = plain.size
-        self._codes = plain.format.lstrip(">")
-        self._texts = texts
+        self._codes = re.findall(r"\d*[a-zA-Z]", plain.format)
 
     def unpack_from(self, buffer: Buffer, at: int = 0) -> tuple[Any, ...]:
         if at < 0 or at + self.size > buffer.size:
             raise struct.error("past the end of the buffer")
-        return tuple(self._field(buffer.given, code) for code in self._codes if not code.isdigit())
-
-    def _field(self, given: Given, code: str) -> Any:
-        if code == "s":
-            _Fresh.count += 1
-            return given.choice(f"text_{_Fresh.count}", self._texts)
-        bits = _RANGES[code.lower()]
-        if code.isupper():
-            return _Fresh.integer(given, 0, (1 << bits) - 1)
-        return _Fresh.integer(given, -(1 << bits - 1), (1 << bits - 1) - 1)
+        found: list[Any] = []
+        for code in self._codes:
+            size = struct.calcsize(f">{code}")
+            place = buffer.start + at
+            is_text = code.endswith("s")
+            found.append(Buffer(buffer.content, size, place) if is_text else buffer.content.field(code, place))
+            at = at + size
+        return tuple(found)
 
 
 def _length(value: Any) -> int:
@@ -87,16 +157,10 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-def any_crc(value: Buffer, before: int = 0) -> int:
-    """A checksum that may be any number."""
-    return _Fresh.integer(value.given, 0, (1 << 32) - 1)
-
-
 @contextmanager
 def unknown_bytes(module: ModuleType, **others: Any) -> Iterator[None]:
     """Let the functions of `module` read `Buffer`s until the block ends; `others` are its layouts."""
-    _Fresh.count = 0
-    names = {"len": _length, "memoryview": _unchanged, "bytes": _unchanged, "crc32c": any_crc, **others}
+    names = {"len": _length, "memoryview": _unchanged, "bytes": _unchanged, "crc32c": checksum_of, **others}
     before = {name: vars(module)[name] for name in names if name in vars(module)}
     vars(module).update(names)
     try:

@@ -61,10 +61,12 @@ class Score(Struct, frozen=True):
     mutants: int
     survivors: tuple[str, ...]
     equivalent: tuple[str, ...]
+    unanswered: tuple[str, ...]
+    """No longer proved, but without a counterexample: z3 gave no answer, or the engine refused. Not killed."""
 
     @property
     def killed(self) -> int:
-        return self.mutants - len(self.survivors) - len(self.equivalent)
+        return self.mutants - len(self.survivors) - len(self.equivalent) - len(self.unanswered)
 
 
 def check(id: str) -> Row:
@@ -105,21 +107,34 @@ def proved_functions() -> dict[str, Callable[..., Any]]:
 
 
 def score(name: str) -> Score:
-    """Which mutants of a function its proofs kill: any verdict but `proved` does."""
+    """Which mutants of a function its proofs kill: those for which one of them has a counterexample."""
     function = proved_functions()[name]
     about = sorted(
         (proof for proof in proofs() if function in proof.covers), key=lambda proof: prove(proof.claim).seconds
     )
-    survivors: list[str] = []
-    count = 0
+    verdicts: list[tuple[str, Verdict]] = []
     for mutant in mutants(function):
-        count += 1
         with swapped(function, mutant.code):
-            if all(prove(proof.claim, solver_ms=MUTANT_MS).verdict is Verdict.PROVED for proof in about):
-                survivors.append(mutant.label)
-    holes = tuple(label for label in survivors if label not in EQUIVALENT)
-    equivalent = tuple(label for label in survivors if label in EQUIVALENT)
-    return Score(name.removeprefix("dovetail."), count, holes, equivalent)
+            verdicts.append((mutant.label, _verdict(about)))
+    alive = [label for label, verdict in verdicts if verdict is Verdict.PROVED]
+    holes = tuple(label for label in alive if label not in EQUIVALENT)
+    equivalent = tuple(label for label in alive if label in EQUIVALENT)
+    unanswered = tuple(label for label, verdict in verdicts if verdict is Verdict.UNDECIDED)
+    return Score(name.removeprefix("dovetail."), len(verdicts), holes, equivalent, unanswered)
+
+
+def _verdict(about: Sequence[Proof]) -> Verdict:
+    """What proofs say together of the function that is in place now."""
+    is_answered = True
+    for proof in about:
+        match prove(proof.claim, solver_ms=MUTANT_MS).verdict:
+            case Verdict.COUNTEREXAMPLE:
+                return Verdict.COUNTEREXAMPLE
+            case Verdict.PROVED:
+                pass
+            case _:
+                is_answered = False
+    return Verdict.PROVED if is_answered else Verdict.UNDECIDED
 
 
 def score_all(names: Sequence[str], jobs: int) -> Iterator[Score]:

@@ -109,9 +109,13 @@ def _print_scores(scores: list[Score], json: bool) -> None:
         console.print(f"{score.function}: {score.killed} of {score.mutants}", highlight=False)
         for label in score.survivors:
             console.print(f"    lives: {label}", markup=False, highlight=False)
+        for label in score.unanswered:
+            console.print(f"    no answer: {label}", markup=False, highlight=False)
         for label in score.equivalent:
             console.print(f"    equivalent: {label} ({EQUIVALENT[label]})", markup=False, highlight=False)
     total, killed = sum(score.mutants for score in scores), sum(score.killed for score in scores)
     same = sum(len(score.equivalent) for score in scores)
+    open_ = sum(len(score.unanswered) for score in scores)
     rate = killed / max(1, total)
     console.print(f"\n{killed} of {total} mutants killed by proofs alone ({rate:.1%}), {same} change nothing")
+    console.print(f"of {open_} neither a proof nor a counterexample was found")
