@@ -16,9 +16,9 @@ NAME_BYTES_MAX = 240
 ONE = "*"
 REST = "#"
 HIDDEN = "~"
+"""What the broker's own topics begin with: no pattern matches them, and no client can name them but the next."""
 HEALTH = f"{HIDDEN}health"
 """Where a deep look at the broker's health publishes and reads back."""
-"""What the broker's own topics begin with: no client can name them, no pattern matches them."""
 DEAD = "dlq"
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
