@@ -19,6 +19,8 @@ from dovetail.core.state import Durable, Producer, SentBatch
 RECENT_MAX = 5
 PRODUCERS_MAX = 10_000
 """Pairs of a producer and a log that are remembered; beyond that the one heard of longest ago is forgotten."""
+STORED_MAX = 1 << 30
+"""How far back a sequence number is known to be stored: half of those there are, so that old and new are told apart."""
 
 
 def judge(durable: Durable, log: int, batch: Publish) -> SentBatch | None:
@@ -38,7 +40,7 @@ def judge(durable: Durable, log: int, batch: Publish) -> SentBatch | None:
     newest = known.recent[-1]
     expected = next_sequence(newest.sequence, newest.count)
     behind = (expected - batch.base_sequence) % (1 << 31)
-    if batch.count <= behind < 1 << 30:
+    if batch.count <= behind <= known.stored:
         reason = f"producer {batch.producer_id} is at sequence {expected}: this batch, {batch.base_sequence}, is stored"
         raise Refusal(Status.EXISTS, f"{reason}, and where is no longer remembered")
     if behind:
@@ -55,12 +57,14 @@ def remember(durable: Durable, record: BatchAppended) -> Durable:
     known = durable.producers.get(key)
     sent = SentBatch(record.base_sequence, record.count, record.log, record.base)
     recent: tuple[SentBatch, ...] = ()
+    stored = record.count
     touches = durable.producer_touches
     if known is not None:
         touches = touches.delete(known.touch)
         if known.epoch == record.producer_epoch:
             recent = known.recent[1 - RECENT_MAX :]
-    producer = Producer(record.producer_epoch, (*recent, sent), durable.next_touch)
+            stored = min(STORED_MAX, stored + known.stored)
+    producer = Producer(record.producer_epoch, (*recent, sent), durable.next_touch, stored)
     producers = durable.producers.set(key, producer)
     touches = touches.set(durable.next_touch, key)
     oldest = durable.oldest_touch

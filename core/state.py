@@ -79,6 +79,8 @@ class Producer(Struct, frozen=True, gc=False, array_like=True):
     recent: tuple[SentBatch, ...]
     touch: int
     """When it was heard of last, counted in batches of such producers."""
+    stored: int = 0
+    """How many sequence numbers of this epoch, up to the newest, were appended one after the other."""
 
 
 class MovedBatches(Struct, frozen=True, gc=False):

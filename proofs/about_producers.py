@@ -26,7 +26,7 @@ def _known(given: Given) -> Producer:
         length = given.integer(f"count_{place}", 1, 1_000_000)
         recent.append(SentBatch(sequence, length, LOG, 100 + place))
         sequence = (sequence + length) % (1 << 31)
-    return Producer(given.integer("epoch", 0), tuple(recent), 1)
+    return Producer(given.integer("epoch", 0), tuple(recent), 1, given.integer("stored", 0, producers.STORED_MAX))
 
 
 def _batch(given: Given) -> Publish:
@@ -46,7 +46,8 @@ def _batch(given: Given) -> Publish:
 @proof("I-ONCE", about=producers.judge, scope=SENT, sabotage=("sent.sequence == batch.base_sequence and", "False and"))
 def a_batch_is_taken_once(given: Given) -> bool:
     """In its epoch a producer's batch is new only with the sequence that follows the last; one of the last five is
-    recognised as what it is; an older epoch is fenced, a newer one begins anew, and all else is refused."""
+    recognised as what it is; an older epoch is fenced, a newer one begins anew, and all else is refused: as stored only
+    if all of it lies within what this epoch has stored one after the other."""
     known, batch = _known(given), _batch(given)
     durable = Durable(producers=Map({(LOG, PRODUCER): known}))
     same_epoch = batch.producer_epoch == known.epoch
@@ -58,7 +59,10 @@ def a_batch_is_taken_once(given: Given) -> bool:
     except Refusal as refusal:
         if refusal.status == Status.FENCED:
             return batch.producer_epoch < known.epoch
-        return every(same_epoch, negated(some(*repeats)), negated(follows))
+        behind = (newest.sequence + newest.count - batch.base_sequence) % (1 << 31)
+        lies_within = every(batch.count <= behind, behind <= known.stored)
+        right = lies_within if refusal.status == Status.EXISTS else negated(lies_within)
+        return every(same_epoch, negated(some(*repeats)), negated(follows), right)
     if found is None:
         return some(batch.producer_epoch > known.epoch, every(same_epoch, follows, negated(some(*repeats))))
     places = [every(found.base == sent.base, hit) for sent, hit in zip(known.recent, repeats, strict=True)]

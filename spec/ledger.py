@@ -55,7 +55,7 @@ class Ledger:
         self.messages[text] = Message(text, lane, now_ms + delay_ms, number, delay_ms > 0)
 
     def judge(self, producer: int, lane: int, epoch: int, sequence: int, count: int) -> str:
-        """What has to be answered to a producer's batch: new, again, fenced or gap; "new" is noted."""
+        """What has to be answered to a producer's batch: new, again, stored, fenced or gap; "new" is noted."""
         known = self.senders.get((producer, lane))
         if known is not None and epoch < known.epoch:
             return "fenced"
@@ -65,6 +65,9 @@ class Ledger:
         if (sequence, count) in known.sent[-RECENT:]:
             return "again"
         last, length = known.sent[-1]
+        first = known.sent[0][0]
+        if first <= sequence and sequence + count <= last + length:
+            return "stored"
         if sequence != last + length:
             return "gap"
         known.sent.append((sequence, count))

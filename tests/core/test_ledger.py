@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        statuses = {"fenced": Status.FENCED, "gap": Status.INVALID}
+        statuses = {"fenced": Status.FENCED, "gap": Status.INVALID, "stored": Status.EXISTS}
         found = answer.status if isinstance(answer, Refused) else Status.OK
         assert found == statuses.get(expected, Status.OK), (expected, answer)
 

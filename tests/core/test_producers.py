@@ -49,6 +49,14 @@ def test_a_batch_that_is_too_old_to_be_recognised_is_known_to_be_stored() -> Non
     assert "is stored" in answer.reason
 
 
+def test_what_comes_before_the_first_batch_of_an_epoch_is_not_said_to_be_stored() -> None:
+    broker = Running()
+    broker.publish("a", "second", **ID, base_sequence=1)
+    answer = refusal(broker.publish("a", "first", **ID, base_sequence=0))
+    assert answer.status == Status.INVALID
+    assert "at sequence 2" in answer.reason
+
+
 def test_a_batch_that_begins_before_and_ends_behind_what_is_stored_is_refused() -> None:
     broker = Running()
     broker.publish("a", "x", **ID, base_sequence=0)
