@@ -160,3 +160,24 @@ def report(
                     )
     except ReportError as error:
         fail(str(error))
+
+
+@app.command("backlog")
+def backlog(
+    messages: Annotated[int, typer.Option(min=100, help="How many messages of 1 KiB wait.")] = 1_000_000,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """What messages that wait cost a real broker in memory."""
+    from dovetail.runtime.bench import backlog, tables
+    from dovetail.runtime.bench.processes import BenchFailed
+    from dovetail.runtime.bench.raw import LoadFailed
+
+    try:
+        measured = backlog.run(messages, data, lambda text: typer.echo(f"… {text}", err=True))
+    except (BenchFailed, LoadFailed, OSError) as error:
+        fail(str(error))
+    if json:
+        print_json(measured)
+    else:
+        typer.echo(tables.backlog(measured))

@@ -43,6 +43,10 @@ class ServerProcess:
         self.port = port
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def processor_us(self) -> float | None:
         """The processor time it has used so far, all threads, in microseconds; None where the system does not say."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dovetail.runtime.bench.backlog import Backlog
 from dovetail.runtime.bench.browse import Browsed
 from dovetail.runtime.bench.disk_limit import IN_MEMORY_MS
 from dovetail.runtime.bench.loads import Figures
@@ -32,6 +33,15 @@ def report(results: Results) -> str:
         parts.append(_flows(results.flows))
     parts += [_profile(each) for each in results.profiles]
     return "\n\n".join(part for part in parts if part)
+
+
+def backlog(measured: Backlog) -> str:
+    """What waiting messages cost."""
+    empty, full = measured.empty_bytes / 1e6, measured.full_bytes / 1e6
+    return (
+        f"{measured.messages:,} messages of 1 KiB wait: {full:.1f} MB resident, {empty:.1f} MB when empty: "
+        f"{measured.per_message:.1f} bytes a message"
+    )
 
 
 def pauses(measured: Pauses) -> str:

@@ -9,7 +9,6 @@ Never     asserts a time: machines differ, ratios say more.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import shutil
 import time
@@ -17,15 +16,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
 
-from immutables import Map
 from msgspec import Struct
 
 from dovetail.core import batch
-from dovetail.core.cursor import Cursor
 from dovetail.core.evolve import evolve_frame
 from dovetail.core.journal_format import EncodedFrame, Entry, Item, encode_entry, encode_frame, records_of
 from dovetail.core.records import BatchAppended, TopicConfig, TopicCreated
-from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint
 from dovetail.runtime.storage.disk import run
 from dovetail.runtime.storage.layout import StoreOptions
@@ -197,23 +193,6 @@ def _reopened(path: str, options: StoreOptions, name: str) -> Iterator[Figure]:
     disk.close()
 
 
-def checkpoint_pauses(cursors: int) -> Iterator[Figure]:
-    """The longest piece of a checkpoint's encoding: how long the loop would stand still."""
-    islands = ((10, 13), (20, 21))
-    state = Durable(cursors=Map({(n % 100, n): Cursor(0, islands) for n in range(cursors)}))
-    gc.collect()
-    gc.freeze()  # as a broker does after its start
-    times: list[float] = []
-    began = time.thread_time()  # what others do to the machine in between is not a pause of ours
-    for _ in checkpoint.encode(state):
-        now = time.thread_time()
-        times.append(now - began)
-        began = now
-    gc.unfreeze()
-    yield Figure(f"checkpoint of {cursors:,} cursors: longest pause", max(times) * 1e3, "ms")
-    yield Figure(f"checkpoint of {cursors:,} cursors: in all", sum(times) * 1e3, "ms")
-
-
 def figures(directory: str, messages: int, topics: int, commits: int, options: StoreOptions) -> Iterator[Figure]:
     """All of it, one figure after the other."""
     os.makedirs(directory, exist_ok=True)
@@ -221,7 +200,6 @@ def figures(directory: str, messages: int, topics: int, commits: int, options: S
         yield from durable_appends(directory, options, partitions, commits)
         shutil.rmtree(f"{directory}/appends-{partitions}")
     os.unlink(f"{directory}/bare")
-    yield from checkpoint_pauses(topics * 10)
     yield from recovery_of_topics(directory, options, topics)
     yield from recovery_of_messages(directory, options, messages)
 

@@ -30,6 +30,12 @@ def test_bench_pauses_prints_one_line_a_checkpoint(tmp_path: Path) -> None:
     assert "checkpoint 2" in ran.stdout
 
 
+def test_bench_backlog_says_what_a_waiting_message_costs(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["backlog", "--messages", "200", "--data", str(tmp_path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert msgspec.json.decode(ran.stdout.splitlines()[-1])["messages"] == 200
+
+
 def test_a_choice_that_leaves_nothing_names_what_there_is() -> None:
     ran = CliRunner().invoke(app, ["--only", "no such load"])
     assert ran.exit_code == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.house import House, wait_until
+from tests.broker.house import House
 from tests.broker.raw import PRODUCE, produce, record_batch
 
 SAMPLE = re.compile(r'^(dovetail_[a-z_]+)(\{[a-z]+="([^"\\]|\\.)*"(,[a-z]+="([^"\\]|\\.)*")*\})? ([0-9.e+-]+|\+Inf)$')
@@ -70,9 +70,11 @@ def metrics(broker: House) -> dict[str, float]:
 def test_a_broker_that_works_is_healthy_and_ready(broker: House) -> None:
     client = broker.client()
     client.heartbeat()
-    # On a machine that is busy otherwise the loop may have been late, which is said; it passes.
-    wait_until(lambda: page(broker, "/health")["status"] == "ok", "the broker is healthy")
     health = page(broker, "/health")
+    # The machine's disk may be nearly full and its loop late: that is said, and not the broker's doing.
+    own = {each["status"] for each in health["components"] if each["name"] in ("journal", "publishing", "recovery")}
+    assert own == {"ok"}
+    assert health["status"] in ("ok", "warn")
     assert health["connections"] == 1
     assert health["uptime_seconds"] >= 0
     assert get(broker, "/ready")[0] == 200

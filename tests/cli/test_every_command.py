@@ -130,6 +130,8 @@ ALONE = {
     "sim campaign": ("--scenario", "drop-during-ack", "--seeds", "1", "--seed", "2", "--jobs", "1", "--quick"),
     "sim mutants": ("no-such-mutant", "--seeds", "1"),
     "bench core": ("--quick", "--json"),
+    "bench backlog": ("--messages", "200", "--json"),
+    "bench pauses": ("--leases", "40", "--rounds", "1", "--json"),
     "bench browse": ("--messages", "2000", "--seconds", "0.3", "--rounds", "1", "--json"),
 }
 """Commands that are run here without a broker beside them, as small as they go."""
@@ -137,7 +139,6 @@ LONG = {
     "sim speed": ("--scale", "1", "--json"),
     "sim marks": ("--seeds", "1", "--jobs", "1", "--json"),
     "bench report": ("--quick", "--json"),
-    "bench pauses": ("--leases", "1000", "--rounds", "1", "--json"),
 }
 """The same, where even the smallest run is long: with DOVETAIL_DEPTH set."""
 
