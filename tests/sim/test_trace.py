@@ -11,17 +11,22 @@ from dovetail.sim.run import run
 from dovetail.sim.swarm import swarm
 from dovetail.sim.trace import schema, to_arrow
 
+SEED = 2
+"""Of a plan in which nothing confirmed may be lost: no disk is repaired, no topic is relaxed or deleted."""
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     found: list[Row] = []
-    run(swarm(5), found.append)
+    run(swarm(SEED), found.append)
+    terms = json.loads(found[0].detail)
+    assert not any(terms[each] for each in ("repair", "relaxed", "deleted")), "another seed is needed"
     return found
 
 
 def test_the_first_row_has_the_terms_of_the_run(rows: list[Row]) -> None:
     assert rows[0].kind == "setup"
-    assert json.loads(rows[0].detail)["lease_ms"] == swarm(5).broker.lease_ms
+    assert json.loads(rows[0].detail)["lease_ms"] == swarm(SEED).broker.lease_ms
 
 
 def test_every_row_about_messages_has_a_value_for_each_of_them(rows: list[Row]) -> None:
@@ -55,7 +60,7 @@ def test_a_rebalance_is_told_from_join_to_assignment(rows: list[Row]) -> None:
 
 
 def test_rows_become_arrow_with_one_column_for_each_field(rows: list[Row]) -> None:
-    batch = to_arrow(rows[:100], "swarm", 5)
+    batch = to_arrow(rows[:100], "swarm", SEED)
     assert batch.schema.equals(schema())
     assert batch.column("values").to_pylist()[20] == list(rows[20].values)
 
