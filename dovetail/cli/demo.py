@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -38,13 +39,16 @@ def demo(
         fail(f"--http: {error}", Exit.USAGE)
     except StartFailed as error:
         fail(str(error), error.code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("\nThe shop is closed.", err=True)
 
 
 async def _run(seconds: float, rate: float, http: str, seed: int, json: bool) -> None:
     from dovetail.demo import show
 
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with show(http, rate, seed) as (server, shop):
         _welcome(server, json)
         ends = time.monotonic() + seconds if seconds else float("inf")
