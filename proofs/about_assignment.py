@@ -53,3 +53,25 @@ def who_has_a_partition_keeps_it_unless_that_evens_out_the_loads(given: Given) -
     loads = [list(found.values()).count(member) for member in members]
     kept = sum(1 for slot in slots[:had] if found[slot] == "a")
     return max(loads) - min(loads) <= 1 and sum(loads) == count and kept >= min(had, count // len(members))
+
+
+@proof(
+    "I-PLAN",
+    about=assignment.in_turn,
+    scope="bounded: 3 members, 1 topic of up to 4 partitions that all read and 1 of 3 that some read",
+    sabotage=("at = 0", "at = 1"),
+)
+def the_ring_is_dealt_in_order_past_who_does_not_read(given: Given) -> bool:
+    """The first member gets the first partition, each later one goes to the nearest member behind that reads it."""
+    members = ("a", "b", "c")
+    readers = given.choice("readers", (("c",), ("b", "c"), ("a", "c"), members))
+    count = given.choice("count", (1, 2, 3, 4))
+    slots, more = tuple(range(count)), (10, 11, 12)
+    found = given.call(assignment.in_turn, (Readable(slots, members), Readable(more, readers)))
+    expected = {slot: members[slot % 3] for slot in slots}
+    turn = count
+    for slot in more:
+        turn += min((members.index(reader) - turn) % 3 for reader in readers)
+        expected[slot] = members[turn % 3]
+        turn += 1
+    return found == expected

@@ -16,7 +16,7 @@ from dovetail.core.effects import Copy, Deliver
 from dovetail.core.ids import Bug, Now
 from dovetail.core.inputs import TrimLog
 from dovetail.core.intervals import Intervals
-from dovetail.core.records import TopicConfig
+from dovetail.core.records import ReplayState, TopicConfig
 from dovetail.core.state import (
     BatchMeta,
     Durable,
@@ -25,6 +25,7 @@ from dovetail.core.state import (
     Live,
     Log,
     Progress,
+    Replay,
     Retry,
     State,
     Subscription,
@@ -445,3 +446,29 @@ def a_hard_limit_takes_what_it_must_and_moves_the_floor(given: Given) -> bool:
     given.call(topics.trim, turn, TrimLog(LOG, proposed, hard))
     now, after = turn.durable.logs[LOG].start, turn.durable.cursors[GROUP, LOG].floor
     return every(now <= stored, now <= after, floor <= after, some(now >= hard, now == stored))
+
+
+@proof(
+    "I-RETAIN",
+    about=topics.trim,
+    scope="bounded: a replay of 2 dead letters and one of another log; offsets and proposal any integers",
+    sabotage=("replay.state <= ReplayState.PAUSED", "replay.state < ReplayState.PAUSED"),
+)
+def what_a_replay_has_yet_to_send_stays(given: Given) -> bool:
+    """While a replay runs or is paused, what it has yet to send holds the log's start back, and nothing else of it
+    does; one that is over, or of another log, holds nothing back."""
+    start, stored, proposed = given.integer("start", 0), given.integer("stored"), given.integer("proposed", 0)
+    given.assume(start <= stored)
+    sent, next_one, elsewhere = (given.integer(name, 0) for name in ("sent", "next_one", "elsewhere"))
+    state = given.choice("state", tuple(ReplayState))
+    turn = _turn((), log=Log(LOG, 1, 0, 0, start, stored), stored=stored)
+    turn.readers[LOG] = ()
+    items = ((sent, "", 0), (next_one, "", 0))
+    replays = {1: Replay(1, LOG, items, 1, 0, 0, 0, 0, done=1, state=state)}
+    replays[2] = Replay(2, LOG + 1, ((elsewhere, "", 0),), 1, 0, 0, 0, 0)
+    turn.durable = replace(turn.durable, replays=Map(replays))
+    given.call(topics.trim, turn, TrimLog(LOG, proposed))
+    now = turn.durable.logs[LOG].start
+    limits = [proposed, stored, *([next_one] if state in (ReplayState.RUNNING, ReplayState.PAUSED) else [])]
+    may = every(*(now <= limit for limit in limits))
+    return every(start <= now, some(now == start, may), some(*(now >= limit for limit in limits)))

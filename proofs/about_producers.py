@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from immutables import Map
 
 from dovetail.core import producers
@@ -97,6 +100,45 @@ def what_was_appended_is_recognised(given: Given) -> bool:
         now.epoch == batch.producer_epoch,
         dict(after.producer_touches) == {2: (LOG, PRODUCER)},
         every(after.next_touch == 3, now.touch == 2),
+    )
+
+
+@contextmanager
+def _producers_at_most(limit: int) -> Iterator[None]:
+    names = vars(producers)
+    before, names["PRODUCERS_MAX"] = names["PRODUCERS_MAX"], limit
+    try:
+        yield
+    finally:
+        names["PRODUCERS_MAX"] = before
+
+
+@proof(
+    "I-ONCE",
+    about=producers.remember,
+    scope="bounded: a limit of 2 producers, of which 1 or 2 are known; epoch and sequence any integers",
+    sabotage=("oldest = durable.oldest_touch", "oldest = durable.oldest_touch + 2"),
+)
+def who_was_silent_for_longest_is_forgotten_first(given: Given) -> bool:
+    """Over the limit the producer that sent nothing for longest is forgotten, and only that; a delayed batch counts
+    where it goes, once: when it is moved, it is as little remembered as one without a producer."""
+    silent, other = given.choice("order", ((5, 6), (6, 5)))
+    known = {2: (LOG, silent), 4: (LOG, other)} if given.choice("both_known", (True, False)) else {4: (LOG, other)}
+    number, kind = given.choice("producer", (-1, 0, 77)), given.choice("kind", ("plain", "delayed", "moved"))
+    other_log, deliver_at_ms = {"plain": (0, 0), "delayed": (9, 5_000), "moved": (9, 0)}[kind]
+    epoch, sequence = given.integer("epoch", 0), given.integer("sequence", 0)
+    record = BatchAppended(LOG, 500, 1, 0, deliver_at_ms, 0, 0, 100, number, epoch, sequence, 1, other_log)
+    before = Map({key: Producer(0, (), touch) for touch, key in known.items()})
+    durable = Durable(producers=before, producer_touches=Map(known), next_touch=5, oldest_touch=1)
+    with _producers_at_most(2):
+        after = given.call(producers.remember, durable, record)
+    if number < 0 or kind == "moved":
+        return after is durable
+    left = {4: (LOG, other), 5: (other_log or LOG, number)}
+    return (
+        dict(after.producer_touches) == left
+        and set(after.producers) == set(left.values())
+        and after.oldest_touch <= min(left)
     )
 
 

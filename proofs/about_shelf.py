@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.core.journal_format import Entry
 from dovetail.core.records import BatchAppended
-from dovetail.core.shelf import Shelf
+from dovetail.core.shelf import ENTRY_BYTES, Shelf
 from dovetail.proofs.engine import Given, every, implies
 from dovetail.proofs.registry import proof
 from dovetail.proofs.shapes import same
@@ -19,7 +19,7 @@ from dovetail.proofs.shapes import same
 )
 def what_the_files_do_not_have_stays_in_memory(given: Given) -> bool:
     """Whatever the limit, an entry whose frame the logs' files do not have yet is found; what they have stays
-    as long as all of it fits, and goes first where it does not."""
+    as long as all of it fits, and goes first where it does not. Each counts with what it costs as an object."""
     limit, behind = given.integer("limit", 0), given.integer("behind", 0)
     shelf = Shelf(limit, 0)
     shelf.written_behind(given.integer("before", 0, 0))
@@ -32,7 +32,9 @@ def what_the_files_do_not_have_stays_in_memory(given: Given) -> bool:
     held = shelf.bytes_pinned_at_most
     over = [implies(every(behind >= lsn, held > limit), not found) for lsn, found in zip((1, 2, 3), kept, strict=True)]
     fits = implies(limit >= total, all(kept))
-    return every(*pinned, *over, fits, implies(behind >= 3, held <= limit))
+    each = _entry(1, 0).size_bytes + ENTRY_BYTES
+    counted = total == 3 * each and held == kept.count(True) * each
+    return every(*pinned, *over, fits, implies(behind >= 3, held <= limit), counted)
 
 
 @proof(

@@ -5,6 +5,7 @@ Never     excuses a hole: what a proof could tell apart is not here.
 """
 
 _TEXT = "a number in the text of a refusal"
+_NOBODY = "groups count from 1, who reads alone is below 0: nobody owns 0"
 _CAPPED = "min(RETRY_CAP_MS, RETRY_FIRST_MS << doublings)"
 
 EQUIVALENT = {
@@ -39,6 +40,8 @@ EQUIVALENT = {
     "read_header: MAGIC → MAGIC - 1 in {MAGIC}": _TEXT,
     "read_header: _BATCH_LENGTH_MIN → _BATCH_LENGTH_MIN + 1 in {_BATCH_LENGTH_MIN}": _TEXT,
     "read_header: _BATCH_LENGTH_MIN → _BATCH_LENGTH_MIN - 1 in {_BATCH_LENGTH_MIN}": _TEXT,
-    "deliver: to.owner > 0 → to.owner >= 0": "groups count from 1, who reads alone is below 0: nobody owns 0",
-    "deliver: 0 → -1 in to.owner > 0": "groups count from 1, who reads alone is below 0: nobody owns 0",
+    "deliver: to.owner > 0 → to.owner >= 0": _NOBODY,
+    "deliver: 0 → -1 in to.owner > 0": _NOBODY,
+    "trim: owner > 0 → owner >= 0": _NOBODY,
+    "trim: 0 → -1 in owner > 0": _NOBODY,
 }

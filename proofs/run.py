@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from operator import itemgetter
+from signal import ITIMER_REAL, SIGALRM, setitimer, signal
+from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +27,9 @@ T = TypeVar("T")
 
 MUTANT_MS = 10_000
 """For one question about a mutant: what takes longer than any question about the right function is not proved."""
+MUTANT_S_MIN, MUTANT_TIMES = 20, 5
+"""So long may a proof of a mutant take: this much, and so many times what it takes of the right function. A loop that
+z3 is never asked about has no other end."""
 
 
 class Row(Struct, frozen=True):
@@ -109,13 +115,12 @@ def proved_functions() -> dict[str, Callable[..., Any]]:
 def score(name: str) -> Score:
     """Which mutants of a function its proofs kill: those for which one of them has a counterexample."""
     function = proved_functions()[name]
-    about = sorted(
-        (proof for proof in proofs() if function in proof.covers), key=lambda proof: prove(proof.claim).seconds
-    )
+    covering = [(_seconds(proof.id), proof) for proof in proofs() if function in proof.covers]
+    covering.sort(key=itemgetter(0))
     verdicts: list[tuple[str, Verdict]] = []
     for mutant in mutants(function):
         with swapped(function, mutant.code):
-            verdicts.append((mutant.label, _verdict(about)))
+            verdicts.append((mutant.label, _verdict(covering)))
     alive = [label for label, verdict in verdicts if verdict is Verdict.PROVED]
     holes = tuple(label for label in alive if label not in EQUIVALENT)
     equivalent = tuple(label for label in alive if label in EQUIVALENT)
@@ -123,11 +128,16 @@ def score(name: str) -> Score:
     return Score(name.removeprefix("dovetail."), len(verdicts), holes, equivalent, unanswered)
 
 
-def _verdict(about: Sequence[Proof]) -> Verdict:
-    """What proofs say together of the function that is in place now."""
+@cache
+def _seconds(id: str) -> float:
+    return prove(named(id).claim).seconds
+
+
+def _verdict(covering: Sequence[tuple[float, Proof]]) -> Verdict:
+    """What proofs, each with the seconds it takes, say together of the function that is in place now."""
     is_answered = True
-    for proof in about:
-        match prove(proof.claim, solver_ms=MUTANT_MS).verdict:
+    for seconds, proof in covering:
+        match _within(MUTANT_S_MIN + MUTANT_TIMES * seconds, proof):
             case Verdict.COUNTEREXAMPLE:
                 return Verdict.COUNTEREXAMPLE
             case Verdict.PROVED:
@@ -135,6 +145,25 @@ def _verdict(about: Sequence[Proof]) -> Verdict:
             case _:
                 is_answered = False
     return Verdict.PROVED if is_answered else Verdict.UNDECIDED
+
+
+class _TooLong(BaseException):
+    """A mutant that goes round and round."""
+
+
+def _within(seconds: float, proof: Proof) -> Verdict:
+    def stop(*_: object) -> NoReturn:
+        raise _TooLong
+
+    before = signal(SIGALRM, stop)
+    setitimer(ITIMER_REAL, seconds)
+    try:
+        return prove(proof.claim, solver_ms=MUTANT_MS).verdict
+    except _TooLong:
+        return Verdict.UNDECIDED
+    finally:
+        setitimer(ITIMER_REAL, 0)
+        signal(SIGALRM, before)
 
 
 def score_all(names: Sequence[str], jobs: int) -> Iterator[Score]:
