@@ -128,7 +128,7 @@ def who_was_silent_for_longest_is_forgotten_first(given: Given) -> bool:
     other_log, deliver_at_ms = {"plain": (0, 0), "delayed": (9, 5_000), "moved": (9, 0)}[kind]
     epoch, sequence = given.integer("epoch", 0), given.integer("sequence", 0)
     record = BatchAppended(LOG, 500, 1, 0, deliver_at_ms, 0, 0, 100, number, epoch, sequence, 1, other_log)
-    before = Map({key: Producer(0, (), touch) for touch, key in known.items()})
+    before: Map[tuple[int, int], Producer] = Map({key: Producer(0, (), touch) for touch, key in known.items()})
     durable = Durable(producers=before, producer_touches=Map(known), next_touch=5, oldest_touch=1)
     with _producers_at_most(2):
         after = given.call(producers.remember, durable, record)
