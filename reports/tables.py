@@ -33,11 +33,15 @@ VIEWS = {
         GROUP BY run, seed, slot""",
     "phases": """
         SELECT run, seed, coalesce(heal_us, 1L << 62) AS heal_us, done_us FROM ends""",
+    # From the first death since it was last up until it is up: a broker that dies again on its way up was down once.
     "outages": """
-        SELECT d.run, d.seed, d.seq, d.time_us AS down_us, min(u.time_us) AS up_us,
-               min_by(u.latency_us, u.seq) AS took_us
-        FROM trace d LEFT JOIN trace u ON u.run = d.run AND u.seed = d.seed AND u.seq > d.seq AND u.kind = 'up'
-        WHERE d.kind = 'down' GROUP BY d.run, d.seed, d.seq, d.time_us""",
+        SELECT run, seed, min(CASE WHEN kind = 'down' THEN time_us END) AS down_us,
+               max(CASE WHEN kind = 'up' THEN time_us END) AS up_us,
+               max(CASE WHEN kind = 'up' THEN latency_us END) AS took_us
+        FROM (SELECT run, seed, kind, time_us, latency_us, count_if(kind = 'up') OVER
+                     (PARTITION BY run, seed ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lives
+              FROM trace WHERE kind IN ('down', 'up'))
+        GROUP BY run, seed, lives HAVING down_us IS NOT NULL""",
     "waits": f"""
         SELECT d.run, d.seed, d.topic, d.grp, coalesce(s.fault, 'none') AS fault,
                CASE WHEN h.heal_us IS NULL THEN 'live' WHEN d.time_us < h.heal_us THEN 'chaos' ELSE 'healed' END

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from msgspec import Struct
 
 from dovetail.reports import audit, compare, tables
 from dovetail.reports.page import page
 from dovetail.reports.report import Report, fault_rows, mark_rows, write_tables
 from dovetail.sim.run import Result, Verdict, run
 from dovetail.sim.swarm import swarm
-from tests.reports.traces import write
+from tests.reports.traces import Story, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEEDS = (8, 7)
+TOLD = 100
+"""A seed whose story is told by hand."""
 TABLES = {table.name: table.sql for table in tables.TABLES}
 
 
@@ -28,8 +31,34 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows: dict[int, list[Any]] = {seed: [] for seed in SEEDS}
     for seed in SEEDS:
         run(swarm(seed), rows[seed].append)
+    rows[TOLD] = dying_twice().rows
     write(path, rows)
     return path
+
+
+def dying_twice() -> Story:
+    """The broker dies, dies again before it is up, and at last dies for good; clients are cut and served late."""
+    story = Story()
+    story.publish(0, 6)
+    story.deliver("a", 0, 3, 1)
+    story.add("world", "fault", fault="Crash", latency_us=0)
+    story.add("broker", "down", generation=1)
+    story.add("a", "disconnect", connection=1)
+    story.add("broker", "down", generation=2, after_us=300_000)
+    story.add("broker", "up", generation=3, after_us=400_000, latency_us=350_000)
+    story.deliver("b", 0, 3, 2)
+    late = story.add("p", "publish", topic="t", first=0, last=0, values=(6,), connection=9)
+    where = {"topic": "t", "partition": 0, "first": 6, "last": 6, "values": (6,)}
+    story.add("p", "confirm", **where, connection=9, latency_us=1_100_000, asked=late, after_us=1_100_000)
+    story.add("p", "publish", topic="t", first=0, last=0, values=(7,), connection=9)
+    story.add("world", "heal")
+    story.add("world", "fault", fault="Crash", latency_us=100_000, after_us=2_000_000)
+    story.add("b", "disconnect", connection=2)
+    story.add("p", "disconnect", connection=9)
+    story.add("p", "publish", topic="t", first=0, last=0, values=(8,), connection=9)
+    story.add("broker", "down", generation=4, after_us=600_000)
+    story.add("broker", "down", generation=5, after_us=100_000)
+    return story
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +162,13 @@ def test_recovery_and_strikes_are_those_of_duckdb(prepared: SparkSession, duck: 
         duck,
         """WITH d AS (SELECT seed, seq, time_us, (SELECT min(seq) FROM trace u WHERE u.seed = t.seed AND u.kind = 'up'
                              AND u.seq > t.seq) AS up FROM trace t WHERE kind = 'down'),
+                firsts AS (SELECT seed, up, min(time_us) AS time_us FROM d GROUP BY ALL),
                 o AS (SELECT (u.time_us - d.time_us) / 1000 AS down, u.latency_us / 1000 AS took
-                      FROM d LEFT JOIN trace u ON u.seed = d.seed AND u.seq = d.up)
+                      FROM firsts d LEFT JOIN trace u ON u.seed = d.seed AND u.seq = d.up)
            SELECT 'down', count(*), round(max(down), 1) FROM o UNION ALL
            SELECT 'recover', count(*), round(max(took), 1) FROM o UNION ALL
-           SELECT 'drain', count(*), round(max(d.time_us - h.time_us) / 1000, 1) FROM trace d JOIN trace h USING (seed)
-           WHERE d.kind = 'done' AND h.kind = 'heal' UNION ALL
+           SELECT 'drain', count(*), round(max(d.time_us - h.time_us) / 1000, 1)
+           FROM trace h LEFT JOIN trace d ON d.seed = h.seed AND d.kind = 'done' WHERE h.kind = 'heal' UNION ALL
            SELECT 'rebalance', count(*), round(max(ms), 1)
            FROM (SELECT (max(time_us) - min(time_us)) / 1000 AS ms FROM trace
                WHERE kind IN ('revoke', 'assign') GROUP BY seed, "group", generation) HAVING count(*) > 0""",
@@ -148,6 +178,85 @@ def test_recovery_and_strikes_are_those_of_duckdb(prepared: SparkSession, duck: 
     assert strikes == of_duck(
         duck, "SELECT fault, count(*), count(DISTINCT seed) FROM trace WHERE kind = 'fault' GROUP BY fault"
     )
+
+
+def test_availability_and_blast_radius_are_those_of_plain_python(
+    prepared: SparkSession, duck: duckdb.DuckDBPyConnection
+) -> None:
+    strikes: dict[str, list[Strike]] = {}
+    for seed in (*SEEDS, TOLD):
+        found = duck.execute(f"SELECT * FROM trace WHERE seed = {seed} ORDER BY seq")
+        assert found.description is not None
+        names = [column[0] for column in found.description]
+        for strike in strikes_of([dict(zip(names, values, strict=True)) for values in found.fetchall()]):
+            strikes.setdefault(strike.fault, []).append(strike)
+    mine = {row.fault: row for row in prepared.sql(TABLES["faults"]).collect()}
+    assert mine.keys() == strikes.keys()
+    for fault, each in strikes.items():
+        row = mine[fault]
+        publishes = sum(strike.publishes for strike in each)
+        assert row.up == pytest.approx(1 - sum(s.down_us for s in each) / sum(s.lasted_us for s in each), abs=1e-4)
+        assert 0 <= row.up <= 1, fault
+        assert row.publishes == publishes
+        served = sum(strike.served for strike in each) / publishes if publishes else None
+        assert row.served == (None if served is None else pytest.approx(served, abs=1e-4))
+        assert row.clients_cut == pytest.approx(sum(s.clients for s in each) / len(each), abs=0.006)
+        assert row.clients_cut_most == max(strike.clients for strike in each)
+        assert row.sent_again == pytest.approx(sum(s.sent_again for s in each) / len(each), abs=0.006)
+        assert row.sent_again_most == max(strike.sent_again for strike in each)
+
+
+class Strike(Struct):
+    """One fault, and what was seen until a second after it was over."""
+
+    fault: str
+    lasted_us: int
+    down_us: int = 0
+    publishes: int = 0
+    served: int = 0
+    clients: int = 0
+    sent_again: int = 0
+
+
+def strikes_of(rows: list[dict[str, Any]]) -> list[Strike]:
+    """Each strike of one run, looked at row by row."""
+    outages, since = [], None
+    answered: dict[int, int] = {}
+    sent: set[tuple[Any, ...]] = set()
+    again: list[tuple[int, int]] = []
+    for row in rows:
+        if row["kind"] == "down" and since is None:
+            since = row["time_us"]
+        elif row["kind"] == "up" and since is not None:
+            outages.append(range(since, row["time_us"]))
+            since = None
+        elif row["kind"] in ("confirm", "delayed"):
+            answered[row["asked"]] = min(row["latency_us"], answered.get(row["asked"], row["latency_us"]))
+        elif row["kind"] == "deliver" and row["group"]:
+            for at in range(row["first"], row["last"] + 1):
+                place = (row["group"], row["topic"], row["partition"], row["lane"], at)
+                again += [(row["seq"], row["time_us"])] if place in sent else []
+                sent.add(place)
+    if since is not None:
+        outages.append(range(since, 1 << 62))
+    found = []
+    for fault in (row for row in rows if row["kind"] == "fault"):
+        from_us, until_us = fault["time_us"], fault["time_us"] + max(fault["latency_us"], 0) + 1_000_000
+        inside = [row for row in rows if from_us <= row["time_us"] <= until_us]
+        published = [row["seq"] for row in inside if row["kind"] == "publish"]
+        cut = {row["actor"] for row in inside if row["kind"] == "disconnect" and row["seq"] > fault["seq"]}
+        found.append(
+            Strike(
+                fault["fault"],
+                until_us - from_us,
+                sum(len(range(max(from_us, down.start), min(until_us, down.stop))) for down in outages),
+                len(published),
+                sum(answered.get(seq, 1 << 62) <= 1_000_000 for seq in published),
+                len(cut),
+                sum(seq > fault["seq"] and from_us <= time_us <= until_us for seq, time_us in again),
+            )
+        )
+    return found
 
 
 def test_a_run_more_or_less_is_noise_and_a_shift_of_all_runs_is_not() -> None:
