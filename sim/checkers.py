@@ -286,6 +286,7 @@ class Books:
         self._disturbed_us: dict[str, int] = {}
         self._laned = {topic.name for topic in setup.topics if topic.lanes}
         self._lease_us = setup.broker.lease_ms * 1000
+        self._slow_us: list[tuple[int, int]] = []
         self.retries: dict[str, list[int]] = {}
         """Every limit on retries that a topic may have had."""
         self._honest = setup.has_honest_clock
@@ -872,6 +873,7 @@ class Books:
                 or reader.sought_us >= since_us
                 or self._disturbed_us[sub.group] >= since_us
                 or now_us - since_us >= self._lease_us - SLACK_US
+                or self._unsent_attempts(now_us)
             )
             self._judge(
                 "I-ORDER",
@@ -880,6 +882,15 @@ class Books:
             )
             sub.fresh[log] = max(before, first)
             sub.fresh_us[log] = now_us
+
+    def disk_is_slow(self, from_us: int, until_us: int) -> None:
+        """Leases run out meanwhile whose messages were never sent: what they hold is still being read."""
+        self._slow_us.append((from_us, until_us))
+
+    def _unsent_attempts(self, now_us: int) -> int:
+        """How many attempts may have ended without a delivery that anybody saw."""
+        lasted = [min(until_us, now_us) - from_us for from_us, until_us in self._slow_us]
+        return sum(-(-each // self._lease_us) for each in lasted)
 
     def _check_delivery(self, reader: _Reader, message: _Message, hold: _Hold, offset: int, now_us: int) -> None:
         where = f"{hold.log[0]}:{hold.log[1]}:{offset}"
@@ -892,11 +903,13 @@ class Books:
                 self._check_exclusive(message, before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
         if hold.attempt:
+            most_failed = message.failures + self._unsent_attempts(now_us)
             self._judge(
                 "I-ATTEMPTS",
-                hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
-                f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
+                hold.attempt <= most_failed + 1 or message.excused or reader.sought_us >= 0,
+                f"{where} is at attempt {hold.attempt}, but only {most_failed} attempts can have failed",
             )
+            message.failures = max(message.failures, min(most_failed, hold.attempt - 1))
             most = self._attempts(hold.log[0])[1]
             self._judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
         message.hold = hold
@@ -1112,6 +1125,7 @@ class Books:
         message.dead += 1
         hold = message.hold
         failures = message.failures + (hold is not None and (not message.over or hold.is_due(self._now_us)))
+        failures += self._unsent_attempts(self._now_us)
         cause = message.rejected or failures >= self._attempts(log[0])[0] or message.excused or reader.sought_us >= 0
         self._judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0
