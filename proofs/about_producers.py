@@ -92,12 +92,15 @@ def what_was_appended_is_recognised(given: Given) -> bool:
     now = after.producers[LOG, PRODUCER]
     kept = known.recent[-4:] if batch.producer_epoch == known.epoch else ()
     given.assume(every(True, *(sent.sequence != batch.base_sequence for sent in kept)))
+    in_a_row = batch.count + (known.stored if batch.producer_epoch == known.epoch else 0)
     again = given.call(producers.judge, after, LOG, batch)
     return every(
         again is now.recent[-1],
         again is not None and every(again.base == 500, again.sequence == batch.base_sequence),
         now.recent[:-1] == kept,
         now.epoch == batch.producer_epoch,
+        some(now.stored == in_a_row, every(in_a_row > 1 << 30, now.stored == 1 << 30)),
+        now.stored <= 1 << 30,
         dict(after.producer_touches) == {2: (LOG, PRODUCER)},
         every(after.next_touch == 3, now.touch == 2),
     )
