@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from dovetail.reports import audit
@@ -145,3 +148,26 @@ def test_audit_and_checkers_agree_or_it_is_said(invariant: str, kinds: list[str]
 def test_every_kind_of_finding_answers_for_an_invariant_that_the_checkers_have() -> None:
     kinds = {kind for text in audit._FINDINGS.values() for kind in audit.ANSWERS_FOR if f"'{kind}'" in text}
     assert kinds == set(audit.ANSWERS_FOR)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "scenario", "seed", "invariant", "kind"),
+    [
+        ("confirm-before-sync", "crash-after-confirm", 0, "I-CONTENT", "invented"),
+        ("foreign-settle-accepted", "ghost-member", 0, "I-FENCE", "unfenced"),
+    ],
+)
+def test_audit_and_checkers_find_the_same_in_a_real_run_of_a_mistaken_broker(
+    spark: SparkSession, tmp_path: Path, mistake: str, scenario: str, seed: int, invariant: str, kind: str
+) -> None:
+    trace = tmp_path / "trace.parquet"
+    command = [sys.executable, "-m", "tests.reports.mistaken", mistake, scenario, str(seed), str(trace)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    checked = msgspec.json.decode(said, type=Result)
+    audit.prepare(spark, spark.read.parquet(str(trace)))
+    found = [row.asDict() for row in audit.findings(spark).collect()]
+    assert (checked.verdict, checked.invariant) == (Verdict.SAFETY, invariant)
+    assert {(each["run"], each["seed"]) for each in found} == {(scenario, seed)}
+    (agreed,) = agreement([checked], found)
+    assert agreed.agree
+    assert agreed.audit == kind
