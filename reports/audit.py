@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROUNDING_US = 2_000
 SLACK_US = 30_000
 UNCERTAIN_US = 400_000
-"""The tolerances of whoever sees only the wire: `sim/checkers.py` says why each is what it is."""
+"""The tolerances of whoever sees only the wire: `sim/checkers/ground.py` says why each is what it is."""
 ANSWERS_FOR = {
     "lost": ("I-LOST", "I-DENSE"),
     "invented": ("I-INVENTED", "I-CONTENT", "I-DELIVERY"),

@@ -443,12 +443,12 @@ class Operator(Client):
 
     def delete(self, event: plan.DeleteTopic) -> None:
         """Delete a topic, whoever reads it."""
-        books, world = self.world.books, self.world
+        deletions, world = self.world.books.deletions, self.world
         if world.broker.is_up:
-            books.deleting(event.topic, world.now_us)
+            deletions.deleting(event.topic)
             self._ask(
                 lambda session, number: inputs.DeleteTopic(session, number, event.topic, force=True),
-                lambda ok: books.deleted(event.topic, world.now_us, ok=ok),
+                lambda ok: deletions.deleted(event.topic, world.now_us, ok=ok),
             )
 
     def create(self, event: plan.CreateTopic) -> None:
@@ -459,7 +459,7 @@ class Operator(Client):
     def configure(self, event: plan.Configure) -> None:
         """Give a topic another limit on retries."""
         topic = next(each for each in self.world.plan.topics if each.name == event.topic)
-        self.world.books.configured(event.topic, event.max_retries)
+        self.world.books.ground.configured(event.topic, event.max_retries)
         config = replace(self.world.broker.config_of(topic), max_retries=event.max_retries)
         self._ask(lambda session, number: inputs.ConfigureTopic(session, number, event.topic, config), lambda ok: None)
 
@@ -485,14 +485,14 @@ class Operator(Client):
 
         def then(ok: bool | None) -> None:
             if ok:
-                self.world.books.purged.update((dead, offset) for offset in offsets)
+                self.world.books.dead_letters.purged.update((dead, offset) for offset in offsets)
 
         self._ask(lambda session, number: inputs.RemoveDead(session, number, dead, ranges), then)
 
     def _replay(self, dead: str, entries: list[batch.Record], rate: int) -> None:
         """Replay dead letters to where they came from; those that were replayed or removed before are refused."""
-        books = self.world.books
-        gone = books.purged | set(books.replays_owed)
+        dead_letters = self.world.books.dead_letters
+        gone = dead_letters.purged | set(dead_letters.replays_owed)
         items: list[tuple[int, str, int]] = []
         for entry in entries:
             headers = dict(entry.headers)
@@ -502,11 +502,11 @@ class Operator(Client):
         if not items or not self.world.broker.is_up:
             return
         plans = [(dead, offset, topic) for offset, topic, _ in items]
-        books.replaying(plans)
+        dead_letters.replaying(plans)
 
         def then(ok: bool | None) -> None:
             if ok is not None:
-                books.replayed(plans, ok=ok)
+                dead_letters.replayed(plans, ok=ok)
 
         self._ask(lambda session, number: inputs.StartReplay(session, number, dead, tuple(items), rate), then)
 

@@ -294,7 +294,7 @@ class Broker:
         self._lost += tuple(each for each in (*repaired.report.findings, *repaired.findings))
         self.is_damaged = False
         self.world.mark("a damaged disk was repaired")
-        self.world.books.verified(str(each) for each in verified.findings if each.outcome is Outcome.LOST)
+        self.world.books.repairs.verified(str(each) for each in verified.findings if each.outcome is Outcome.LOST)
         self._revive()
 
     def _at_once(self, task: Task[T]) -> T:
@@ -524,7 +524,7 @@ class Broker:
             return False
         line.session = life.node.connect(line.name)
         life.lines[line.session] = line
-        self.world.books.opened(line.number, line.name, self.world.now_us)
+        self.world.books.opened(line.number, line.name)
         return True
 
     def received(self, line: Line, data: bytes, sent_us: int) -> None:

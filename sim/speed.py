@@ -56,7 +56,7 @@ def measure(seed: int = 3, scale: int = 8) -> Speed:
     began = time.process_time()
     world.run()
     seconds = time.process_time() - began
-    return Speed(world.books.delivered, events, seconds, world.now_us / 1e6, _bare(events))
+    return Speed(world.books.deliveries.delivered, events, seconds, world.now_us / 1e6, _bare(events))
 
 
 def _bare(events: int) -> float:

@@ -130,7 +130,7 @@ class World:
                 else:
                     key = (topic.name, log.partition, log.lane + 1 if topic.lanes else 0)
                     lost.append((key, finding.first, finding.last))
-        self.books.repaired(lost, everything=everything, now_us=self.now_us)
+        self.books.repairs.repaired(lost, everything=everything, now_us=self.now_us)
 
     def stuck(self, text: str) -> None:
         """Something will never get on."""
@@ -224,7 +224,7 @@ class World:
                 self.broker.clock.jump(event.by_ms)
             case plan.SlowDisk():
                 self.broker.disk_factor = event.factor
-                self.books.disk_is_slow(self.now_us, self.now_us + event.for_ms * 1000)
+                self.books.ground.disk_is_slow(self.now_us, self.now_us + event.for_ms * 1000)
                 self.after(event.for_ms * 1000, self._disk_is_fast)
             case plan.FailDisk():
                 kinds = _OPS[event.op]
@@ -296,7 +296,7 @@ class World:
                 left = self._left()
             if (left and self.now_us > deadline_us) or self._stuck:
                 raise Stuck("; ".join([self._stuck] if self._stuck else left))
-        self.books.check_dead_and_settled()
+        self.books.dead_letters.check_settled()
         yield from self._last_look()
 
     def _last_look(self) -> Generator[simpy.Event, Any, None]:
@@ -319,7 +319,7 @@ class World:
 
     def _logs(self) -> list[tuple[str, int]]:
         """Every log there is, dead letters included."""
-        known = {log[:2] for log in self.books.logs}
+        known = {log[:2] for log in self.books.contents.logs}
         dead = {(f"{topic}.dlq", 0) for topic, _ in known if not topic.endswith(".dlq")}
         return sorted(known | dead)
 
@@ -335,4 +335,4 @@ class World:
             left.append("the broker is not up")
         elif node.behind_lsn < node.state.live.stored_lsn:
             left.append(f"the logs' files are at lsn {node.behind_lsn}, the journal at {node.state.live.stored_lsn}")
-        return left + self.books.unsettled(self.now_us)
+        return left + self.books.drain.left(self.now_us)

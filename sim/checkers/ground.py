@@ -1,0 +1,99 @@
+"""What all judges stand on: the verdict, the clock as an onlooker knows it, who is connected, what a crash leaves.
+
+Promises  each judgement is counted under its invariant's id; one that fails ends the run with its story.
+Never     holds what only one of them needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.sim import plan
+from dovetail.sim.checkers.entries import Line, LogKey
+from dovetail.sim.checkers.rows import Rows
+
+WALL_MS = 1_700_000_000_000
+"""What the broker's wall clock shows when a run begins."""
+SLACK_US = 30_000
+"""Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
+UNCERTAIN_US = 400_000
+"""How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
+
+
+class Violated(Exception):
+    """A promise was broken."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(invariant, text)
+        self.invariant = invariant
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+class Ground:
+    """The plan, the trace, the time, the connections, and the broker's lives."""
+
+    def __init__(self, setup: plan.Plan, rows: Rows) -> None:
+        self.plan = setup
+        self.rows = rows
+        self.evaluated: dict[str, int] = {}
+        """How often each promise was looked at: one that never was proves nothing."""
+        self.lines: dict[int, Line] = {}
+        self.now_us = 0
+        """When the broker last sent something."""
+        self.life = 1
+        self.safe_us = 0
+        """Everything that was seen before this instant survived a recovery."""
+        self.durable_us = -1
+        """Everything answered before this instant of the current life is durable."""
+        self.durable_by_life: dict[int, int] = {}
+        self.relaxed = {topic.name for topic in setup.topics if topic.sync != "always"}
+        """Topics whose confirms do not wait for a sync."""
+        self.honest = setup.has_honest_clock
+        """Whether the broker's wall clock can be trusted."""
+        self.lease_us = setup.broker.lease_ms * 1000
+        self._laned = {topic.name for topic in setup.topics if topic.lanes}
+        self._slow_us: list[tuple[int, int]] = []
+        self._retries: dict[str, list[int]] = {}
+        """Every limit on retries that a topic may have had, where it was changed."""
+
+    def judge(self, invariant: str, holds: bool, text: str) -> None:
+        """Count a judgement; `Violated` if the promise was not kept."""
+        self.evaluated[invariant] = self.evaluated.get(invariant, 0) + 1
+        if not holds:
+            raise Violated(invariant, text)
+
+    def first(self, topic: str, partition: int) -> LogKey:
+        """The log that a request for a partition means: where there are lanes, the first of them."""
+        return topic, partition, 1 if topic in self._laned else 0
+
+    def said_durable(self, asked_us: int) -> None:
+        """An answer said that all that came before its request is on the disk."""
+        self.durable_us = max(self.durable_us, asked_us)
+
+    def next_life(self) -> None:
+        """The broker's process has ended."""
+        self.durable_by_life[self.life] = self.durable_us
+        self.life += 1
+        self.durable_us = -1
+
+    def disk_is_slow(self, from_us: int, until_us: int) -> None:
+        """Leases run out meanwhile whose messages were never sent: what they hold is still being read."""
+        self._slow_us.append((from_us, until_us))
+
+    def unsent_attempts(self, now_us: int) -> int:
+        """How many attempts may have ended without a delivery that anybody saw."""
+        lasted = [min(until_us, now_us) - from_us for from_us, until_us in self._slow_us]
+        return sum(-(-each // self.lease_us) for each in lasted)
+
+    def configured(self, topic: str, max_retries: int) -> None:
+        """A topic may have another limit on retries from now on."""
+        self.rows.note("operator", "configure", topic=topic, detail=f"max_retries {max_retries}")
+        self._retries.setdefault(topic, [self.plan.broker.max_retries]).append(max_retries)
+
+    def attempts(self, topic: str) -> tuple[int, int]:
+        """The fewest and the most attempts that a message of a topic may have had."""
+        limits: Iterable[int] = self._retries.get(topic, (self.plan.broker.max_retries,))
+        return min(limits) + 1, max(limits) + 1
