@@ -52,6 +52,11 @@ def share(available: int, members: int, place: int) -> int:
     return available // members + (1 if place < available % members else 0)
 
 
+def partition_of_hash(hash: int, partitions: int) -> int:
+    """Where a key with this hash goes, of `partitions` (1 or more); the sign is left out, as Kafka's clients do."""
+    return (hash & 0x7FFFFFFF) % partitions
+
+
 def expiry(wall_ms: int, ttl_ms: int) -> int:
     """The end of life of a message that arrives now and may live `ttl_ms` (0: for ever)."""
     return wall_ms + ttl_ms if ttl_ms > 0 else 0

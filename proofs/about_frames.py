@@ -7,10 +7,11 @@ not those of the code: a decoder that reads a field elsewhere, or sums other byt
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
-from dovetail.core import batch, journal_format
+from dovetail.core import batch, frames, journal_format
 from dovetail.core.journal_format import Damage, FormatError, NewerFormat, NoFrame, Short
 from dovetail.proofs.buffers import Buffer, Content, Layout, Table, checksum_of, unknown_bytes
 from dovetail.proofs.engine import Given, every, negated, some
@@ -73,9 +74,48 @@ BATCH_HEADER_BYTES = 61
 BATCH_LENGTH_AFTER = 12
 """A batch's length counts what follows it."""
 
+WIRE: Table = {
+    "magic_0": (0, "B"),
+    "magic_1": (1, "B"),
+    "magic_2": (2, "B"),
+    "magic_3": (3, "B"),
+    "version": (4, "B"),
+    "type": (5, "B"),
+    "flags": (6, "B"),
+    "reserved": (7, "B"),
+    "length": (8, "I"),
+    "correlation": (12, "I"),
+}
+WIRE_IN_ONE: Table = {"magic": (0, "I"), "word": (0, "Q")}
+"""What the same bytes say when they are read as one number."""
+WIRE_HEADER_BYTES = 12
+WIRE_TYPES = (*range(1, 8), 10, 11, *range(20, 33), 99)
+
 
 def _says(*_: object) -> str:
     return "what is wrong, which only people read"
+
+
+class _Words:
+    """Stands for a table of the words that frames begin with, when it is asked for one that is symbolic."""
+
+    def __init__(self, plain: Mapping[int, int]) -> None:
+        if any(type != word // (1 << 16) % (1 << 8) for word, type in plain.items()):
+            raise ValueError("a word whose type is not its sixth byte")
+        self._words = tuple(plain)
+
+    def get(self, word: int) -> int | None:
+        return word // (1 << 16) % (1 << 8) if some(*(word == each for each in self._words)) else None
+
+
+class _Among:
+    """Stands for a set of numbers, when it is asked for one that is symbolic."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = tuple(numbers)
+
+    def __contains__(self, number: int) -> bool:
+        return bool(some(*(number == each for each in self._numbers)))
 
 
 @proof(
@@ -272,3 +312,93 @@ def a_batch_is_taken_exactly_when_it_is_as_long_as_it_says(given: Given) -> bool
             return negated(whole)
     values = [number == vars(said)[name] for number, name in zip(numbers, BATCH, strict=True)]
     return every(whole, *values)
+
+
+def _wire(given: Given) -> tuple[Content, SimpleNamespace]:
+    """A content that begins with the header of a frame of the wire, any of them."""
+    content = Content(given)
+    said, one = content.says(0, WIRE), content.says(0, WIRE_IN_ONE)
+    magic = said.magic_0 * (1 << 24) + said.magic_1 * (1 << 16) + said.magic_2 * (1 << 8) + said.magic_3
+    given.assume(one.magic == magic)
+    rest = said.version * (1 << 24) + said.type * (1 << 16) + said.flags * (1 << 8) + said.reserved
+    given.assume(one.word == magic * (1 << 32) + rest)
+    return content, said
+
+
+def _first_of(found: list[frames.Frame | frames.FrameError]) -> tuple[Any, ...]:
+    match found:
+        case []:
+            return ("nothing",)
+        case [frames.Frame(type, correlation, payload), *_]:
+            inside = cast(Buffer, payload)
+            return "frame", type, -1 if correlation is None else correlation, inside.start, inside.size
+        case [frames.FrameError(code, _, fatal, correlation), *_]:
+            return "error", int(code), fatal, -1 if correlation is None else correlation
+    raise AssertionError(found)
+
+
+@proof(
+    "I-FRAME",
+    about=frames.FrameDecoder.feed,
+    through=(
+        frames.FrameDecoder._begin,
+        frames.FrameDecoder._take,
+        frames.FrameDecoder._resume_header,
+        frames.FrameDecoder._hold_header,
+        frames._judge,
+        frames._judge_start,
+    ),
+    scope="bounded: any bytes in two pieces, cut anywhere: a frame and less than a header after it",
+    sabotage=Sabotage(frames.FrameDecoder._take, "min(at + self._missing, len(data))", "at + self._missing"),
+)
+def a_frame_of_the_wire_is_taken_exactly_when_it_is_whole(given: Given) -> bool:
+    """Wherever a stream is cut in two, its first frame comes out once all of it is there, as it stands in the stream
+    and within the limit; what is wrong with it is said in its place, and of magic, version or length as soon as the
+    bytes that show it are there."""
+    size, cut, limit = given.integer("size", 0), given.integer("cut", 0), given.integer("limit", 0)
+    content, said = _wire(given)
+    given.assume(cut <= size)
+    given.assume(size - WIRE_HEADER_BYTES - said.length < WIRE_HEADER_BYTES)
+
+    def read() -> tuple[Any, ...]:
+        decoder = frames.FrameDecoder(limit)
+        found = decoder.feed(cast(bytes, Buffer(content, cut)))
+        return _first_of(found + decoder.feed(cast(bytes, Buffer(content, size - cut, cut))))
+
+    layouts = {name: Layout(vars(frames)[name]) for name in ("_HEADER", "_WORD_LENGTH", "_CORRELATION")}
+    tables = {name: _Words(vars(frames)[name]) for name in ("_PLAIN", "_CORRELATED")}
+
+    def gathered(value: Buffer | None = None) -> Buffer:
+        return Buffer(content, 0) if value is None else value
+
+    with unknown_bytes(frames, **layouts, **tables, _TYPES=_Among(frames._TYPES), bytearray=gathered):
+        kind, *numbers = given.call(read)
+
+    letters = zip((said.magic_0, said.magic_1, said.magic_2, said.magic_3), b"MQUE", strict=True)
+    is_header = size >= WIRE_HEADER_BYTES
+    bad_magic = every(size >= 4, negated(every(True, *(byte == letter for byte, letter in letters))))
+    bad_version = every(size >= 5, negated(bad_magic), said.version != 1)
+    trusted = every(is_header, negated(bad_magic), negated(bad_version))
+    over_long = every(trusted, said.length > limit)
+    is_fatal = some(bad_magic, bad_version, over_long)
+    correlated = said.flags % 4 >= 2
+    is_numbered = every(correlated, said.length >= 4)
+    end = WIRE_HEADER_BYTES + said.length
+    whole = every(is_header, size >= end)
+    is_known = some(*(said.type == each for each in WIRE_TYPES))
+    is_good = every(said.reserved == 0, some(said.flags == 0, every(said.flags == 2, said.length >= 4)), is_known)
+    match kind:
+        case "frame":
+            type, correlation, start, length = numbers
+            skipped = WIRE_HEADER_BYTES - start
+            numbered = every(is_numbered, correlation == said.correlation, skipped == -4)
+            plain = every(negated(is_numbered), correlation == -1, skipped == 0)
+            placed = every(type == said.type, start + length == end, end <= size, some(numbered, plain))
+            return every(whole, negated(is_fatal), is_good, placed)
+        case "error":
+            code, fatal, _ = numbers
+            codes = (every(bad_magic, code == 1), every(bad_version, code == 2), every(over_long, code == 3))
+            if fatal:
+                return some(*codes)
+            return every(whole, negated(is_fatal), negated(is_good), code >= 4)
+    return every(negated(whole), negated(is_fatal))

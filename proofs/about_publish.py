@@ -6,7 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from dovetail.core import append as appending
-from dovetail.core import publish
+from dovetail.core import kernels, publish
 from dovetail.core.committer import Committer
 from dovetail.core.effects import Done, Reply
 from dovetail.core.ids import Bug, Now, Refusal
@@ -16,6 +16,7 @@ from dovetail.core.state import BatchMeta, Durable, Line, Live, Log, State, Tail
 from dovetail.core.turn import Turn
 from dovetail.proofs.engine import Given, every, implies, negated, some
 from dovetail.proofs.registry import Sabotage, proof
+from dovetail.proofs.shapes import within
 
 LSN, WALL_MS = 4, 500_000
 
@@ -52,6 +53,25 @@ def a_batch_goes_to_a_partition_that_exists(given: Given) -> bool:
     log = given.call(publish._choose_log, turn, topic, batch)
     lane = ((priority or 3) - 1) if lanes else 0
     return every(wanted < partitions, log.lane == lane, implies(wanted >= 0, log.partition == wanted))
+
+
+@proof("I-PARTITION", about=kernels.partition_of_hash, sabotage=(") % partitions", ") % (partitions + 1)"))
+def a_key_goes_to_a_partition_that_exists(given: Given) -> bool:
+    """A key's partition is one of those that there are, whatever its hash and however many they are."""
+    hash, partitions = given.integer("hash"), given.integer("partitions", 1)
+    return within(given.call(kernels.partition_of_hash, hash, partitions), 0, partitions - 1)
+
+
+@proof(
+    "I-PARTITION",
+    about=kernels.partition_of_hash,
+    scope="bounded: 1, 2, 3, 5, 12 or 100 partitions, any hash",
+    sabotage=("0x7FFFFFFF", "0xFFFFFFFF"),
+)
+def a_key_goes_where_kafka_s_clients_put_it(given: Given) -> bool:
+    """Of a hash only the lowest 31 bits count, as in Kafka's clients: signed or not, it means the same partition."""
+    hash, partitions = given.integer("hash"), given.choice("partitions", (1, 2, 3, 5, 12, 100))
+    return given.call(kernels.partition_of_hash, hash, partitions) == hash % (1 << 31) % partitions
 
 
 @proof(

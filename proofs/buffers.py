@@ -85,13 +85,31 @@ class Buffer:
         self.size = size
         self.start = start
 
-    def __getitem__(self, part: slice) -> Buffer:
+    def __bool__(self) -> bool:
+        return bool(self.size > 0)
+
+    def __getitem__(self, part: slice | int) -> Any:
+        if isinstance(part, int):
+            return self.content.field("B", self.start + part)
         start = 0 if part.start is None else part.start
         stop = self.size if part.stop is None else part.stop
         if start < 0 or stop < 0:
             raise IndexError("counted from the end")
         stop = self.size if stop > self.size else stop
         return Buffer(self.content, stop - start if start < stop else 0, self.start + start)
+
+    def __add__(self, other: Buffer) -> Buffer:
+        """Two pieces of a content, the second where the first ends."""
+        if self.size == 0:
+            return other
+        if other.size == 0:
+            return self
+        if self.start + self.size != other.start:
+            raise AssertionError("two pieces are joined that do not lie one behind the other")
+        return Buffer(self.content, self.size + other.size, self.start)
+
+    def hex(self) -> str:
+        return "bytes, which only people read"
 
     def __eq__(self, other: object) -> Any:
         """Whether the bytes are these."""

@@ -94,7 +94,7 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 @cache
 def _texts_for_people(filename: str) -> tuple[Span, ...]:
-    """The parts of a file whose text goes nowhere but into an exception, a refusal or the report of a damage."""
+    """The parts of a file whose text goes nowhere but into an exception, a refusal, or a report of damage."""
     try:
         tree = ast.parse(File(filename).read_text())
     except (OSError, SyntaxError):
@@ -113,7 +113,7 @@ def _texts_for_people(filename: str) -> tuple[Span, ...]:
 
 def _is_refusal(node: ast.AST) -> bool:
     match node:
-        case ast.Call(func=ast.Attribute(attr="refuse") | ast.Name(id="Damage")):
+        case ast.Call(func=ast.Attribute(attr="refuse") | ast.Name(id="Damage" | "FrameError")):
             return True
     return False
 

@@ -10,13 +10,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, TypeAlias
 
+from dovetail.core.kernels import partition_of_hash
+
 ANY: Final = -1
 """The partition of a batch that the broker puts where it likes."""
 
 PartitionerName: TypeAlias = Literal["key", "kafka-key", "round-robin", "sticky"]
 
 _U32: Final = 0xFFFFFFFF
-_POSITIVE: Final = 0x7FFFFFFF
 _REMEMBERED_KEYS: Final = 8192
 
 
@@ -63,7 +64,7 @@ def murmur2(data: bytes) -> int:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Where producers put a key unless they are told otherwise."""
-    return (murmur3(key) & _POSITIVE) % partitions
+    return partition_of_hash(murmur3(key), partitions)
 
 
 class Partitioner(Protocol):
@@ -91,7 +92,7 @@ class ByKey:
     def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
         if key is None:
             return ANY
-        return (self._hash(key) & _POSITIVE) % partitions
+        return partition_of_hash(self._hash(key), partitions)
 
     def batch_ended(self, topic: str) -> None:
         """Nothing changes."""
