@@ -172,6 +172,9 @@ class Server:
         except (OSError, Corrupted, Unusable) as error:
             disk.close()
             raise _start_failure(config.data, error) from error
+        except Exception:
+            disk.close()
+            raise
         try:
             server = cls(config, security, disk, store, opened, tracer)
             server.recovery_s = recovery_s

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import asdict
 
 from dovetail.cli.output import Json, fail, print_json
+from dovetail.cli.stopping import Stopping
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
     from dovetail.demo import Shop
-    from dovetail.runtime.server import Server
+    from dovetail.runtime.server import Failure, Server
+
+LOOK_S = 1.0
 
 
 def demo(
@@ -28,35 +31,39 @@ def demo(
     json: Json = False,
 ) -> None:
     """Start a broker on free ports with a shop's traffic, and say where to look. Nothing is left behind."""
-    from dovetail.runtime import logs
-    from dovetail.runtime.config import BadAddress
-    from dovetail.runtime.server import StartFailed
+    with Stopping() as stopping:
+        from dovetail.runtime import logs
+        from dovetail.runtime.config import BadAddress
+        from dovetail.runtime.server import StartFailed
 
-    logs.set_up("auto", "error")
-    try:
-        asyncio.run(_run(seconds, rate, http, seed, json))
-    except BadAddress as error:
-        fail(f"--http: {error}", Exit.USAGE)
-    except StartFailed as error:
-        fail(str(error), error.code)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        typer.echo("\nThe shop is closed.", err=True)
+        logs.set_up("auto", "error")
+        try:
+            failure = asyncio.run(_run(stopping, seconds, rate, http, seed, json))
+        except BadAddress as error:
+            fail(f"--http: {error}", Exit.USAGE)
+        except StartFailed as error:
+            fail(str(error), error.code)
+    if failure is not None:
+        fail(str(failure), failure.code)
+    typer.echo("\nThe shop is closed." if _is_live() else "The shop is closed.", err=True)
 
 
-async def _run(seconds: float, rate: float, http: str, seed: int, json: bool) -> None:
+async def _run(stopping: Stopping, seconds: float, rate: float, http: str, seed: int, json: bool) -> Failure | None:
+    """Gives why the broker ended, if it did by itself."""
     from dovetail.demo import show
 
-    this = asyncio.current_task()
-    assert this is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    stopping.hear_in_loop()
     async with show(http, rate, seed) as (server, shop):
         _welcome(server, json)
         ends = time.monotonic() + seconds if seconds else float("inf")
-        while time.monotonic() < ends:
-            await asyncio.sleep(min(1.0, max(0.0, ends - time.monotonic())))
+        while not stopping.asked and not server.failure.done() and (left := ends - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, left)):
+                    await stopping.wait()
             _tell(shop)
         if json:
             print_json(asdict(shop))
+        return server.failure.result() if server.failure.done() else None
 
 
 def _welcome(server: Server, json: bool) -> None:
@@ -74,7 +81,11 @@ def _welcome(server: Server, json: bool) -> None:
 
 def _tell(shop: Shop) -> None:
     """How the shop does, in one line that is written anew; on a terminal only."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if _is_live():
         told = " · ".join(f"{name} {count}" for name, count in asdict(shop).items())
         sys.stderr.write(f"\r\x1b[K{told}")
         sys.stderr.flush()
+
+
+def _is_live() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -8,13 +8,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 import typer
 
 from dovetail.cli.config import ConfigFile, Set, load_config, read_config
+from dovetail.cli.stopping import Stopping
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
@@ -56,37 +58,43 @@ def serve(
         "trace_wire": "true" if trace_wire else None,
     }
     said = {key: text for key, text in flags.items() if text is not None}
-    loaded, origins = read_config(config, said, settings)
-    from dovetail.runtime import logs
+    with Stopping() as stopping:
+        loaded, origins = read_config(config, said, settings)
+        from dovetail.runtime import logs
 
-    logs.set_up(loaded.log_format, loaded.log_level)
-    raise typer.Exit(asyncio.run(_serve(loaded, origins, lambda: load_config(config, said, settings))))
+        logs.set_up(loaded.log_format, loaded.log_level)
+        code = asyncio.run(_serve(stopping, loaded, origins, lambda: load_config(config, said, settings)))
+    raise typer.Exit(code)
 
 
-async def _serve(config: Config, origins: Origins, reread: Callable[[], tuple[Config, Origins]]) -> int:
+async def _serve(
+    stopping: Stopping, config: Config, origins: Origins, reread: Callable[[], tuple[Config, Origins]]
+) -> int:
     from dovetail.runtime.process import tune
     from dovetail.runtime.reload import reload_and_say
     from dovetail.runtime.server import Server, StartFailed
 
     log = structlog.get_logger("broker")
-    stop = asyncio.Event()
+    stopping.hear_in_loop()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_complain(log))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # what it would have read again is still to be read
     try:
-        tracer = _tracer(config.trace)
-        server = await Server.start(config, _progress(), tracer)
+        with _progress(stopping) as on_progress:
+            server = await Server.start(config, on_progress, _tracer(config.trace))
     except StartFailed as error:
         log.error("start failed", reason=str(error))
         return int(error.code)
+    except _Stopped:
+        log.info("stopped", while_="recovering")
+        return int(Exit.OK)
     server.origins = origins
     server.reread = reread
     loop.add_signal_handler(signal.SIGHUP, reload_and_say, server)
     tune()
     _ready(log, server)
     failed = asyncio.ensure_future(server.wait())
-    stopped = asyncio.ensure_future(stop.wait())
+    stopped = asyncio.ensure_future(stopping.wait())
     asked = asyncio.ensure_future(server.stop_asked.wait())
     await asyncio.wait([failed, stopped, asked], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -156,10 +164,25 @@ def _ready(log: structlog.stdlib.BoundLogger, server: Server) -> None:
     )
 
 
-def _progress() -> Callable[[Step], None] | None:
-    """Shows a long recovery: as a bar on a terminal, else as a line of the log now and then."""
-    if not sys.stderr.isatty():
-        return _logged_progress()
+class _Stopped(Exception):
+    """We were told to stop while the data directory was still being recovered."""
+
+
+@contextmanager
+def _progress(stopping: Stopping) -> Iterator[Callable[[Step], None]]:
+    """Shows a long recovery, and ends it where we are told to stop: the next start begins it anew."""
+    with _bar() if sys.stderr.isatty() else nullcontext(_logged_progress()) as show:
+
+        def report(step: Step) -> None:
+            if stopping.asked:
+                raise _Stopped
+            show(step)
+
+        yield report
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Step], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("recovering: {task.description}"), BarColumn(), TimeRemainingColumn())
@@ -170,10 +193,11 @@ def _progress() -> Callable[[Step], None] | None:
         if not bar.live.is_started:
             bar.start()
         bar.update(task, description=step.stage, completed=step.done_bytes, total=step.total_bytes)
-        if step.done_bytes >= step.total_bytes:
-            bar.stop()
 
-    return show
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 PROGRESS_S = 5.0

@@ -214,9 +214,11 @@ class Client:
             producer.stop(closed)
         self._producers.clear()
         self._connected.set()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        ended = [each for each in (self._keeper, *self._counting.values()) if each is not None]
+        for each in ended:
+            each.cancel()
+        if ended:
+            await asyncio.wait(ended)
         if self._link is not None:
             await self._link.close("the client was closed")
 
