@@ -277,6 +277,8 @@ class Connection:
 
     def _publish(self, message: wire.Publish, correlation: int | None, arrivals: list[Arrival]) -> None:
         number = self._register(FrameType.PUBLISH, correlation)
+        if names.is_hidden(message.topic):
+            return self._refuse(number, Status.INVALID, names.OURS)
         size = len(message.payload) + sum(len(key.encode()) + len(value.encode()) for key, value in message.headers)
         if size > self._terms.message_bytes_max:
             text = f"a message of {size} bytes is over the limit of {self._terms.message_bytes_max}"
@@ -295,6 +297,8 @@ class Connection:
         silent = acks == Acks.NONE
         if self._access is not EVERYTHING and (denied := self._denied(Role.WRITE, topic)):
             return self._refuse(self._register(frame.type, correlation, silent=silent), Status.UNAUTHORIZED, denied)
+        if names.is_hidden(topic):
+            return self._refuse(self._register(frame.type, correlation, silent=silent), Status.INVALID, names.OURS)
         self._introduce(arrivals)
         terms = self._terms
         try:

@@ -16,9 +16,11 @@ NAME_BYTES_MAX = 240
 ONE = "*"
 REST = "#"
 HIDDEN = "~"
-"""What the broker's own topics begin with: no pattern matches them, and no client can name them but the next."""
+"""What the broker's own topics begin with: no pattern matches them, and no client can name them."""
 HEALTH = f"{HIDDEN}health"
 """Where a deep look at the broker's health publishes and reads back."""
+OURS = f"topics that begin with {HIDDEN!r} are the broker's own: choose another name"
+"""What a client is told that names one."""
 DEAD = "dlq"
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 

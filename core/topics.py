@@ -18,7 +18,7 @@ from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
 HEALTH_CONFIG = TopicConfig(retention_ms=3_600_000, lag_warning=0)
-"""What deep looks leave behind is kept for an hour."""
+"""A deep look removes what it wrote; what is left after a crash goes within the hour."""
 
 
 def find(turn: Turn, text: str) -> Topic | None:

@@ -133,6 +133,13 @@ def _recovery(gate: Gate) -> ComponentView:
 
 
 async def _deep(gate: Gate) -> ComponentView:
+    """A deep look; those who ask while one is under way are told what it finds."""
+    if gate.deep_look is None or gate.deep_look.done():
+        gate.deep_look = asyncio.ensure_future(_look_deep(gate))
+    return await asyncio.shield(gate.deep_look)
+
+
+async def _look_deep(gate: Gate) -> ComponentView:
     """Publish on a hidden topic and read it back; where nothing may be published, only what is stored is asked for."""
     begun = time.monotonic()
     try:
@@ -151,7 +158,7 @@ async def _deep(gate: Gate) -> ComponentView:
 
 
 async def _publish_and_read(gate: Gate) -> None:
-    """Raises `Trouble` where what is read is not what was published."""
+    """Raises `Trouble` where what is read is not what was published; leaves nothing behind."""
     token = secrets.token_bytes(16)
     data = batch.build([(None, token, ())], timestamp_ms=time.time_ns() // 1_000_000)
 
@@ -163,11 +170,11 @@ async def _publish_and_read(gate: Gate) -> None:
     assert isinstance(answer, Appended)
     state = gate.state
     log = state.durable.topics[state.durable.topics_by_name[HEALTH]].first_log
-    for entry in await gate.entries(log, answer.offset, 1):
-        for record in batch.parse(entry.batch):
-            if record.offset == answer.offset and record.value == token:
-                return
-    raise Trouble(503, "unavailable", "it was stored, but something else was read back: verify the data directory")
+    found = [record for entry in await gate.entries(log, answer.offset, 1) for record in batch.parse(entry.batch)]
+    gate.submit(inputs.TrimLog(log, answer.offset + 1))
+    if not any(record.offset == answer.offset and record.value == token for record in found):
+        text = "it was stored, but something else was read back: verify the data directory"
+        raise Trouble(503, "unavailable", text)
 
 
 async def _wait_stored(gate: Gate) -> None:

@@ -28,6 +28,7 @@ from dovetail.runtime.security import Bucket
 
 if TYPE_CHECKING:
     from dovetail.core.codes import Status
+    from dovetail.runtime.http.models import ComponentView
     from dovetail.runtime.server import Server
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ class Gate:
         self.history = History(server.metrics)
         self.started = time.monotonic()
         self.limits: dict[str, Bucket] = {}
+        self.deep_look: asyncio.Future[ComponentView] | None = None
+        """The last deep look at the broker's health."""
 
     @property
     def node(self) -> Node:

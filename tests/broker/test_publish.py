@@ -310,3 +310,17 @@ def test_flags_of_a_request_must_be_0_or_1(broker: House) -> None:
     client.send(frame(SUBSCRIBE, text("news") + text("") + struct.pack(">HB", 0, 7)))
     assert "auto_ack" in client.mistake().text
     assert client.publish("news") == "news:0:0"
+
+
+@pytest.mark.parametrize("topic", ["~health", "~delay.1", "~other"])
+def test_the_brokers_own_topics_can_not_be_named(broker: House, topic: str) -> None:
+    client = broker.client()
+    asked = [
+        client.ask(PUBLISH, publish(topic, b"x")),
+        client.ask(PRODUCE, raw.produce(topic, raw.record_batch([b"x"]))),
+        client.ask(SUBSCRIBE, subscribe(topic)),
+    ]
+    assert all(answer.status != 0 and answer.reason for answer in asked)
+    assert "the broker's own" in asked[0].reason
+    assert "the broker's own" in asked[1].reason
+    assert client.publish("orders", b"y")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,21 @@ def test_a_deep_look_publishes_and_reads_back_and_nobody_else_sees_it(api: Api) 
     assert api.get("/v1/topics")["topics"] == []
     assert api.get("/v1/stats")["totals"]["messages"] == 0
     assert api.poll("all") == []
+    durable = api.house.call(lambda: api.house.server.node.state.durable)
+    kept = durable.logs[durable.topics[durable.topics_by_name["~health"]].first_log]
+    assert (kept.start, kept.end) == (3, 3)
     api.post("/admin/readonly")
     found = {each["name"]: each for each in api.get("/health", deep="true")["components"]}
     assert found["round trip"]["status"] == "ok"
+
+
+def test_those_who_ask_for_a_deep_look_at_once_share_one(api: Api) -> None:
+    def look(_: int) -> str:
+        components = Api(api.house).get("/health", deep="true")["components"]
+        return str(next(each["says"] for each in components if each["name"] == "round trip"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all("read back" in each for each in pool.map(look, range(24)))
 
 
 def test_one_http_connection_too_many_is_told_so_and_the_others_go_on(tmp_path: Path) -> None:
