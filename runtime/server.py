@@ -33,7 +33,7 @@ from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
 from dovetail.runtime.config import Config, Origins, address
-from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, connections_allowed, needed
+from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, Room, TooFew, make_room
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
 from dovetail.runtime.levels import LOOK_MS, Level, Levels, Pressure
@@ -94,6 +94,7 @@ class Server:
         disk: RealDisk,
         store: Store,
         opened: Opened,
+        room: Room,
         tracer: Tracer | None = None,
     ) -> None:
         self.config = config
@@ -130,7 +131,7 @@ class Server:
         self._http: Any = None
         self._protocols: dict[int, _Protocol] = {}
         self.read_buffer = memoryview(bytearray(READ_BYTES))
-        self.connections_max = connections_allowed(config.connections_max, config.http_connections_max)
+        self.connections_max, self.http_connections_max = room.wire, room.http
         self.turned_away = 0
         """Connections over the limit that are being told so."""
         self._ticking = False
@@ -152,7 +153,9 @@ class Server:
         """Recover the data directory, then listen; raises `StartFailed`."""
         try:
             security = Security(config)
-        except Insecure as error:
+            wanted = Room(config.connections_max, config.http_connections_max if config.http else 0)
+            room = make_room(wanted)
+        except (Insecure, TooFew) as error:
             raise StartFailed(str(error), Exit.USAGE) from None
         disk = RealDisk(config.data)
         loop = asyncio.get_running_loop()
@@ -176,19 +179,16 @@ class Server:
             disk.close()
             raise
         try:
-            server = cls(config, security, disk, store, opened, tracer)
+            server = cls(config, security, disk, store, opened, room, tracer)
             server.recovery_s = recovery_s
         except OSError as error:
             disk.close()
             raise StartFailed(f"can't record: {error}; choose another directory with --record", Exit.DISK) from error
         if tracer is not None:
             tracer.begin(opened.broker_id, opened.durable, _terms(config), round(recovery_s * 1_000_000))
-        if server.connections_max < config.connections_max:
-            wish = needed(config.connections_max, config.http_connections_max)
-            text = (
-                f"few file descriptors: raise `ulimit -n` (LimitNOFILE= in systemd) to {wish}, or lower connections_max"
-            )
-            log.warning(text, connections_max=server.connections_max)
+        if room != wanted:
+            text = f"few file descriptors: raise `ulimit -n` (LimitNOFILE= in systemd) to {wanted.needs}"
+            log.warning(text, connections_max=room.wire, http_connections_max=room.http)
         await server.until_quiet()
         try:
             await server._listen()

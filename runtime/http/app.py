@@ -65,7 +65,7 @@ async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunne
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await LimitedSite(runner, host, port, server.config.http_connections_max, server.security.tls).start()
+        await LimitedSite(runner, host, port, server.http_connections_max, server.security.tls).start()
     except OSError as error:
         await runner.cleanup()
         raise OSError(listen_trouble(host, port, error, "--http")) from error

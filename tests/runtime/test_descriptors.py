@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.runtime.descriptors import OTHERS, fitting
-from dovetail.runtime.storage.real_disk import OPEN_FILES_MAX
+from dovetail.runtime.descriptors import FILES, Room, TooFew, fitting
+from dovetail.runtime.exits import Exit
 
 CROWD = """
 import socket, sys, time
@@ -45,11 +47,27 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@given(st.integers(1, 100_000), st.integers(1, 1_000_000))
-def test_what_fits_leaves_the_files_theirs_wherever_it_can(wanted: int, limit: int) -> None:
-    allowed = fitting(wanted, limit)
-    assert 1 <= allowed <= wanted
-    assert allowed == 1 or allowed + OPEN_FILES_MAX + OTHERS <= limit
+@given(st.integers(1, 100_000), st.integers(0, 100_000), st.integers(1, 1_000_000))
+def test_what_fits_leaves_the_files_theirs_and_each_kind_of_connection_some(wire: int, http: int, limit: int) -> None:
+    wanted = Room(wire, http)
+    if limit < min(FILES + 2, wanted.needs):
+        with pytest.raises(TooFew, match=f"best to {wanted.needs}"):
+            fitting(wanted, limit)
+        return
+    room = fitting(wanted, limit)
+    assert room.needs <= limit
+    assert 1 <= room.wire <= wire
+    assert min(http, 1) <= room.http <= http
+    assert room == wanted or room.needs >= min(limit, wanted.needs) - 1
+
+
+def test_a_broker_without_descriptors_for_its_files_says_so_and_does_not_start(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "dovetail", "serve", "--data", str(tmp_path / "data"), "--log-format", "json"]
+    few = ["bash", "-c", 'ulimit -n 64 && exec "$@"', "bash", *words]
+    done = subprocess.run(few, capture_output=True, text=True, timeout=120)
+    assert done.returncode == Exit.USAGE
+    assert "raise `ulimit -n`" in done.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_crowd_beyond_the_limit_of_descriptors_does_not_end_the_broker(tmp_path: object) -> None:
