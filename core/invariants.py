@@ -258,7 +258,7 @@ def _check_timers(state: State) -> None:
     live, wheel = state.live, state.live.timers
     watched: dict[int, None] = {}
     leases_timed = 0
-    for bucket, fired in ordered(wheel.buckets):
+    for bucket, fired in timers.contents(wheel):
         check(wheel.soonest <= bucket and len(fired) > 0, "I-TIMER", wheel.soonest, bucket)
         for (kind, a, _), _ in ordered(fired):
             if kind == timers.LEASE:
@@ -282,8 +282,7 @@ def _check_retry_timers(state: State, mono_ms: int) -> None:
         check(due == sorted(due), "I-TIMER", owner, log, progress.retries)
         for due_ms in due:
             if due_ms > mono_ms:
-                bucket = state.live.timers.buckets.get(timers.bucket_of(due_ms))
-                woken = bucket is not None and (timers.RETRY, owner, log) in bucket
+                woken = (timers.RETRY, owner, log) in state.live.timers.bucket(timers.bucket_of(due_ms))
                 check(woken, "I-TIMER", owner, log, due_ms)
 
 

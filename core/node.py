@@ -52,7 +52,7 @@ from dovetail.core.records import (
     TopicCreated,
     TopicDeleted,
 )
-from dovetail.core.shelf import Shelf
+from dovetail.core.shelf import LAST, Shelf
 from dovetail.core.state import BatchMeta, State
 from dovetail.core.step import step, wake_ms
 
@@ -583,7 +583,7 @@ class Node:
             case Copy():
                 self._gather(effect.log, effect.offset, effect.offset, lambda found: self._copied(effect, found))
             case Pick():
-                self._gather(effect.log, effect.base, effect.base, lambda found: self._picked(effect, found))
+                self._pick(effect)
             case Find():
                 job = FindTime(effect.log, effect.arrival_ms)
                 self._reads.append((job, lambda found: self._found(effect.ticket, found)))
@@ -657,8 +657,16 @@ class Node:
             return
         self._arrivals.append(inputs.Copied(effect.ticket, self._keep(data), len(data)))
 
-    def _picked(self, effect: Pick, entries: tuple[Entry, ...]) -> None:
-        for entry in entries:
+    def _pick(self, effect: Pick) -> None:
+        """Fetch one delayed batch. Neighbours are due at other times: what is not in memory is read alone, not kept."""
+        found = self.shelf.entries(effect.log, effect.base, 1)
+        if found:
+            self._picked(effect, found)
+        else:
+            self._reads.append((ReadLog(effect.log, effect.base, 1), lambda result: self._picked(effect, result)))
+
+    def _picked(self, effect: Pick, entries: object) -> None:
+        for entry in entries if isinstance(entries, tuple) else ():
             record = entry.record
             if record.base == effect.base:
                 fields = (record.count, record.other_log, record.expires_at_ms, record.flags)
@@ -672,9 +680,9 @@ class Node:
 
     # Bytes of stored entries: from memory, or from the log lane
 
-    def _read(self, log: int, offset: int, bytes_max: int, then: Then) -> None:
-        """Hand `then` the entries from `offset` on, at once if they are in memory."""
-        found = self.shelf.entries(log, offset, bytes_max)
+    def _read(self, log: int, offset: int, bytes_max: int, then: Then, last: int = LAST) -> None:
+        """Hand `then` the entries from `offset` on, at once if they are in memory, and then none past `last`."""
+        found = self.shelf.entries(log, offset, bytes_max, last)
         if found:
             then(found)
         else:
@@ -695,7 +703,7 @@ class Node:
             else:
                 self._gather(log, wanted[-1].last + 1, last, then, so_far + wanted)
 
-        self._read(log, first, self.options.read_bytes_max // 8, more)
+        self._read(log, first, self.options.read_bytes_max // 8, more, last)
 
     # Deliveries
 

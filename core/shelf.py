@@ -15,6 +15,8 @@ from dovetail.core.journal_format import Entry
 
 ENTRY_BYTES = 1_000
 """About what an entry costs beside its bytes."""
+LAST = 1 << 62
+"""Beyond every offset."""
 
 
 class _Run:
@@ -110,8 +112,9 @@ class Shelf:
             _, (_, dropped) = self._reads.popitem(last=False)
             self._read_bytes -= dropped
 
-    def entries(self, log: int, offset: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Neighbouring entries from the one that holds `offset` on, at least one if it is here, else none."""
+    def entries(self, log: int, offset: int, bytes_max: int, last: int = LAST) -> tuple[Entry, ...]:
+        """Neighbouring entries from the one that holds `offset` to the one that holds `last`, at least one if it is
+        here, else none."""
         run = self._tails.get(log)
         place = run.at(offset) if run is not None else -1
         if run is None or place < 0:
@@ -120,11 +123,16 @@ class Shelf:
             return ()
         found: list[Entry] = []
         size = 0
-        for entry in run.entries[place:]:
+        following = offset
+        for at in range(place, len(run.entries)):
+            entry = run.entries[at]
             size += entry.size_bytes
-            if found and (size > bytes_max or entry.base != found[-1].last + 1):
+            if found and (size > bytes_max or entry.base != following):
                 break
             found.append(entry)
+            following = entry.last + 1
+            if following > last:
+                break
         return tuple(found)
 
     def _read_back(self, log: int, offset: int) -> tuple[_Run | None, int]:

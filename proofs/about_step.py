@@ -292,7 +292,7 @@ def a_job_that_ran_goes_on_after_a_restart(given: Given) -> bool:
     job = Replay(number, 1, ((0, "a", 0),), 0, 0, 0, 0, 0, state=state)
     found = given.call(waking.awaken, Durable(replays=Map({number: job})), Settings())
     left, due = timers.due(found.live.timers, 0)
-    return due == ([(timers.REPLAY, number, 0)] if state is ReplayState.RUNNING else []) and not left.buckets
+    return due == ([(timers.REPLAY, number, 0)] if state is ReplayState.RUNNING else []) and not left.rows
 
 
 def _balances(state: State) -> bool:
