@@ -80,7 +80,7 @@ def due(wheel: Wheel, now_ms: int) -> tuple[Wheel, list[Timer]]:
     """The wheel without what is due at `now_ms`, and those timers, earliest bucket first."""
     rows, soonest = wheel.rows, wheel.soonest
     fired: list[Timer] = []
-    while soonest * BUCKET_MS <= now_ms:
+    while rows and soonest * BUCKET_MS <= now_ms:
         row = rows.get(soonest // ROW_BUCKETS)
         if row is not None and soonest in row:
             fired.extend(timer for timer, _ in ordered(row[soonest]))
