@@ -1,5 +1,7 @@
 """Delayed messages come once, not early, survive a restart, and pin nobody's floor."""
 
+import pytest
+
 from dovetail.core import timers
 from dovetail.core.codes import SettleAction, Status
 from dovetail.core.delay import DELAY_MS_MAX
@@ -98,3 +100,21 @@ def test_the_time_to_live_of_a_delayed_message_begins_when_it_is_due() -> None:
     reader = broker.consumer()
     reader.subscribe("a", "g")
     assert reader.texts == ["short"]
+
+
+def test_what_is_due_is_read_without_the_neighbours_that_are_due_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Running()
+    read: list[int] = []
+    do = broker._do
+
+    def counted(job: object) -> object:
+        found = do(job)
+        if isinstance(found, tuple):
+            read.extend(entry.base for entry in found)
+        return found
+
+    monkeypatch.setattr(broker, "_do", counted)
+    for number in range(30):
+        broker.publish("a", f"message {number}", delay_ms=5_000 + 100 * (number * 7 % 30))
+    broker.advance(10_000)
+    assert sorted(read) == list(range(30))

@@ -9,7 +9,8 @@ from dovetail.core import timers
 from dovetail.core.timers import BUCKET_MS, Timer, Wheel
 
 TIMER = st.tuples(st.integers(1, 4), st.integers(0, 3), st.just(0))
-EVENTS = st.lists(st.tuples(st.sampled_from(("put", "drop", "due")), st.integers(0, 200), TIMER), max_size=40)
+SPANS_MS = st.integers(0, 200) | st.integers(0, 3 * timers.ROW_BUCKETS * BUCKET_MS)
+EVENTS = st.lists(st.tuples(st.sampled_from(("put", "drop", "due")), SPANS_MS, TIMER), max_size=40)
 
 
 @given(EVENTS)
