@@ -34,8 +34,8 @@ class Mechanical(Struct, frozen=True):
     module: str
     function: str
     rule: str
-    lines: tuple[int, int]
-    """First and last line of the statement that is changed, or of its head, counted from the function's first."""
+    line: int
+    """Where the statement begins that is changed, counted from the function's first line."""
     digest: str
     """Of the function as it stands: what was found out about a mutant holds for this text."""
 
@@ -115,10 +115,32 @@ def _first_line(function: ast.FunctionDef) -> int:
     return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
-@cache
-def first_lines(module: str) -> dict[str, int]:
-    """Where each function of a module begins."""
-    return {name: _first_line(node) for name, node in _functions(ast.parse(source_of(module)).body, "")}
+NOTES = "_statements_reached"
+"""The name under which a module's functions find where to note what they reach."""
+
+
+def probed_codes(module: str, places: list[tuple[str, int]]) -> Iterator[tuple[str, CodeType]]:
+    """The code of each function with a note in front of each statement; `places` grows by what the notes mean."""
+    tree = ast.parse(source_of(module))
+    functions = dict(_functions(tree.body, ""))
+    for name, function in functions.items():
+        for node in list(ast.walk(function)):
+            for field in ("body", "orelse", "finalbody"):
+                body = getattr(node, field, None)
+                if isinstance(body, list):
+                    noted: list[ast.stmt] = []
+                    for statement in body:
+                        noted += [_note(len(places), statement), statement]
+                        places.append((f"{module}:{name}", statement.lineno - _first_line(function)))
+                    setattr(node, field, noted)
+    code = compile(ast.fix_missing_locations(tree), path_of(module), "exec")
+    for name, function in functions.items():
+        yield name, _code(code, name, _first_line(function))
+
+
+def _note(number: int, statement: ast.stmt) -> ast.stmt:
+    place = ast.Subscript(ast.Name(NOTES, ast.Load()), ast.Constant(number), ast.Store())
+    return ast.copy_location(ast.Assign([place], ast.Constant(1)), statement)
 
 
 def _functions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -143,8 +165,8 @@ def _mutants(module: str, tree: ast.Module, only: str = "") -> Iterator[tuple[Me
             if names[label] > 1:
                 label += f" #{names[label]}"
             _put(spot, spot.wrong)
-            lines = spot.lines[0] - _first_line(function), spot.lines[1] - _first_line(function)
-            yield Mechanical(label, module, name, spot.rule, lines, digest), function
+            line = spot.statement.lineno - _first_line(function)
+            yield Mechanical(label, module, name, spot.rule, line, digest), function
             _put(spot, spot.right)
 
 
@@ -156,7 +178,7 @@ class _Spot(Struct):
     wrong: ast.AST
     rule: str
     text: str
-    lines: tuple[int, int]
+    statement: ast.stmt
 
 
 def _put(spot: _Spot, node: ast.AST) -> None:
@@ -166,14 +188,14 @@ def _put(spot: _Spot, node: ast.AST) -> None:
         getattr(spot.parent, spot.field)[spot.place] = node
 
 
-def _spots(parent: ast.AST, statement: ast.AST, numbers: frozenset[str], *, in_init: bool) -> Iterator[_Spot]:
+def _spots(parent: ast.AST, statement: ast.stmt, numbers: frozenset[str], *, in_init: bool) -> Iterator[_Spot]:
     for field, place, node in _children(parent):
         if _is_text_or_check(node):
             continue
         inner = node if isinstance(node, ast.stmt) else statement
         for rule, text, wrong in _wrongs(node, parent, field, numbers, in_init=in_init):
             wrong = ast.copy_location(wrong, node)
-            yield _Spot(parent, field, place, node, wrong, rule, text, _lines(node, inner))
+            yield _Spot(parent, field, place, node, wrong, rule, text, inner)
         if not isinstance(node, ast.Raise):
             yield from _spots(node, inner, numbers, in_init=in_init)
 
@@ -203,19 +225,6 @@ def _is_text_or_check(node: ast.AST) -> bool:
         case ast.Raise(exc=ast.Call(func=ast.Name(id="Bug" | "AssertionError" | "TypeError"))):
             return True
     return False
-
-
-def _lines(node: ast.AST, statement: ast.AST) -> tuple[int, int]:
-    if isinstance(node, ast.stmt):
-        statement = node
-    first = getattr(statement, "lineno", 0)
-    if isinstance(statement, ast.If | ast.While):
-        return first, statement.test.end_lineno or first
-    if isinstance(statement, ast.For):
-        return first, statement.iter.end_lineno or first
-    if isinstance(statement, ast.Match | ast.Try | ast.With):
-        return first, first
-    return first, getattr(statement, "end_lineno", None) or first
 
 
 _SHIFTED: dict[type[ast.cmpop], ast.cmpop] = {

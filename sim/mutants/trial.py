@@ -15,27 +15,28 @@ import gc
 import os
 import resource
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from multiprocessing.pool import ThreadPool
-from types import CodeType, FrameType, FunctionType
-from typing import IO, Any
+from types import CodeType, FunctionType
+from typing import IO
 
 import msgspec
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dovetail.sim.mutants.mechanical import Mechanical, first_lines, modules, mutated_code
+from dovetail.sim.mutants.mechanical import NOTES, Mechanical, modules, mutated_code, probed_codes
 from dovetail.sim.mutants.mutant import path_of
 
-WHERE = ("tests/core", "tests/spec", "tests/storage")
+WHERE = ("tests/core", "tests/spec", "tests/storage", "tests/broker")
 """The tests that may notice a mutant."""
 LEFT_OUT = (
     "test_planted_bugs",
+    "test_crowd",
     "test_bench",
     "test_kill",
     "test_command",
@@ -52,6 +53,8 @@ NO_END = "it does not come to an end"
 MEMORY_BYTES_MAX = 4 << 30
 JOBS = "DOVETAIL_MUTANTS_JOBS"
 """The environment variable that says how many forks work at a time."""
+SURVEY_S = 300.0
+"""How long a detector may take on the unchanged broker."""
 SLACK_S = 3.0
 """Processor time that a detector may use on top of five times what it used on the unchanged broker."""
 
@@ -68,7 +71,7 @@ class Try(Struct, tag=True, frozen=True):
 
 
 class Survey(Struct, tag=True, frozen=True):
-    """See which lines of the product each of the detectors runs."""
+    """See which statements of the product each of the detectors runs."""
 
     detectors: list[str]
 
@@ -93,7 +96,7 @@ class Reach(Struct, frozen=True):
     fine: bool
     seconds: float
     lines: dict[str, list[int]]
-    """By `module:function`, counted from the function's first line."""
+    """Where the statements that it runs begin: by `module:function`, counted from the function's first line."""
 
 
 class _NoEnd(BaseException):
@@ -139,7 +142,6 @@ class _Server:
         self._modules = {os.path.realpath(path_of(module)): module for module in modules()}
         for module in self._modules.values():
             import_module(module)
-            first_lines(module)  # known before the forks
         self._functions = _functions(self._modules)
         gc.collect()
         gc.freeze()
@@ -191,13 +193,14 @@ class _Server:
         return last
 
     def _survey(self, order: Survey) -> list[Reach]:
+        probes = probes_of(tuple(self._modules.values()))
+
         def work(tell: Callable[[object], None]) -> None:
-            tracer = _Tracer(self._modules)
+            probes.plant(self._functions)
             for id in order.detectors:
                 began = time.process_time()
-                with tracer:
-                    how = _limited(self._detectors[id], 300)
-                tell(Reach(id, not how, time.process_time() - began, tracer.lines()))
+                how = _limited(self._detectors[id], SURVEY_S)
+                tell(Reach(id, not how, time.process_time() - began, probes.reached()))
 
         return [msgspec.json.decode(line, type=Reach) for line in _in_a_fork(work, 7200)]
 
@@ -240,13 +243,16 @@ def _functions(paths: dict[str, str]) -> _Functions:
 
 def plant(mutant: Mechanical, functions: _Functions) -> None:
     """Have the function run the mistaken code, for good."""
-    wrong = mutated_code(mutant)
-    same = functions.get((mutant.module, mutant.function), [])
-    found = [each for each in same if each.__code__.co_firstlineno == wrong.co_firstlineno]
-    if not found:
+    if not _replace(mutant.module, mutant.function, mutated_code(mutant), functions):
         raise ValueError(f"{mutant.function} was not found in the process")
+
+
+def _replace(module: str, function: str, code: CodeType, functions: _Functions) -> list[FunctionType]:
+    same = functions.get((module, function), [])
+    found = [each for each in same if each.__code__.co_firstlineno == code.co_firstlineno]
     for each in found:
-        each.__code__ = wrong
+        each.__code__ = code
+    return found
 
 
 def _limited(detector: Callable[[], str], seconds: float) -> str:
@@ -295,60 +301,33 @@ def _simulated(name: str, seed: int) -> Callable[[], str]:
     return run_it
 
 
-TRACED_CALLS_MAX = 25
-"""Of one function while one detector runs: that a later call goes another way is not seen, and costs nothing."""
+class _Probes:
+    """The product's functions with a note in front of each statement that it was reached."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._places: list[tuple[str, int]] = []
+        self._codes: list[tuple[str, str, CodeType]] = []
+        for module in modules:
+            self._codes += [(module, name, code) for name, code in probed_codes(module, self._places)]
+        self._seen = bytearray(len(self._places))
+
+    def plant(self, functions: _Functions) -> None:
+        """Have the functions take notes, for good."""
+        for module, name, code in self._codes:
+            for each in _replace(module, name, code, functions):
+                each.__globals__[NOTES] = self._seen
+
+    def reached(self) -> dict[str, list[int]]:
+        """Where the statements begin that ran since this was asked last."""
+        found: dict[str, list[int]] = {}
+        for (function, line), seen in zip(self._places, self._seen, strict=True):
+            if seen:
+                found.setdefault(function, []).append(line)
+        self._seen[:] = bytes(len(self._seen))
+        return found
 
 
-class _Tracer:
-    """Which lines of the product run while it is on."""
-
-    def __init__(self, modules: dict[str, str]) -> None:
-        self._modules = modules
-        self._first: dict[str, dict[str, int]] = {}
-        self._places: dict[CodeType, tuple[str, int] | None] = {}
-        self._calls: dict[CodeType, int] = {}
-        self._seen: dict[CodeType, set[int]] = {}
-
-    def __enter__(self) -> None:
-        self._calls, self._seen = {}, {}
-        sys.settrace(self._call)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        code = frame.f_code
-        calls = self._calls.get(code, 0)
-        if calls == 0:
-            self._seen[code] = set()
-            if self._place(code) is None:
-                calls = TRACED_CALLS_MAX
-        self._calls[code] = calls + 1
-        return self._line if calls < TRACED_CALLS_MAX else None
-
-    def _line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        self._seen[frame.f_code].add(frame.f_lineno)
-        return self._line
-
-    def _place(self, code: CodeType) -> tuple[str, int] | None:
-        """The outermost function that a piece of code is in, and where that begins."""
-        if code not in self._places:
-            module = self._modules.get(os.path.realpath(code.co_filename))
-            function = code.co_qualname.partition(".<locals>")[0]
-            if module is not None and module not in self._first:
-                self._first[module] = first_lines(module)
-            line = self._first.get(module or "", {}).get(function)
-            self._places[code] = None if line is None else (f"{module}:{function}", line)
-        return self._places[code]
-
-    def lines(self) -> dict[str, list[int]]:
-        """What ran, by module and function."""
-        found: dict[str, set[int]] = {}
-        for code, seen in self._seen.items():
-            place = self._place(code)
-            if place is not None:
-                found.setdefault(place[0], set()).update(line - place[1] for line in seen)
-        return {function: sorted(lines) for function, lines in sorted(found.items())}
+probes_of = cache(_Probes)
 
 
 if __name__ == "__main__":

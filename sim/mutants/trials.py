@@ -7,36 +7,32 @@ Never     counts what a detector says that says it of the unchanged broker too.
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dovetail.sim.mutants.equivalents import EQUIVALENT
-from dovetail.sim.mutants.mechanical import Mechanical
+from dovetail.sim.mutants.mechanical import Mechanical, modules
+from dovetail.sim.mutants.mutant import source_of
 from dovetail.sim.mutants.trial import JOBS, MODEL, Outcome, Reach, Survey, Try
 
-BUDGET_S = 20.0
+BUDGET_S = 30.0
 """Processor time for one mutant."""
 TESTS_S = 10.0
-"""How much of that is spent on tests, as they cost on the unchanged broker under observation."""
-SIMULATED = (
-    *(f"sim:swarm:{seed}" for seed in range(2)),
-    *(f"sim:{name}:0" for name in "crash-after-confirm rebalance-storm damaged-checkpoint torn-writes".split()),
-)
-SIMULATED_S = 3.0
-UNKNOWN_S = 0.2
-"""What a test is taken to cost that was not observed."""
-SURVEYED = 10
-"""Tests that are observed at a time."""
+SIMULATED_S = 10.0
+"""How much of that is spent on tests and on simulated runs, as they cost on the unchanged broker."""
+OWN = 4
+"""How many times as much a test may cost that is named after the mutant's module, and still be tried first."""
+SURVEYED = 40
+"""Detectors that are observed at a time."""
 _Course = list[tuple[str, float]]
 
 
@@ -65,12 +61,11 @@ class Found(Struct, frozen=True, omit_defaults=True):
 class Trials:
     """Results and what tests reach, kept in a directory."""
 
-    def __init__(self, where: Path, jobs: int, *, budget_s: float = BUDGET_S, observe: bool = True) -> None:
+    def __init__(self, where: Path, jobs: int, *, budget_s: float = BUDGET_S) -> None:
         where.mkdir(parents=True, exist_ok=True)
         self._results = where / "results.jsonl"
         self._map = where / "reach.jsonl"
         self._jobs = jobs
-        self._observe = observe
         self._budget_s = budget_s
 
     def known(self) -> dict[str, Found]:
@@ -104,28 +99,32 @@ class Trials:
             server.end()
 
     def _reaches(self, server: Server) -> list[Reach]:
-        """What each test runs; those that are not known yet are observed."""
-        known = {reach.id: reach for reach in _read(self._map, Reach)}
-        ids = [id for id in server.detectors if not id.startswith("sim:")]
-        known |= {_function(id): reach for id, reach in known.items()}
-        new = list(
-            {_function(id): id for id in reversed(ids) if _function(id) not in known and MODEL not in id}.values()
-        )
-        if not self._observe:
-            new = []
+        """What each detector runs; those that are not known for this product and this test are observed."""
+        known = {seen.reach.id: seen.reach for seen in _read(self._map, _Seen) if seen.digest == _digest(seen.reach.id)}
+        new = [id for id in server.detectors if id not in known]
         orders = [Survey(new[start : start + SURVEYED]) for start in range(0, len(new), SURVEYED)]
         with self._map.open("ab") as file:
             for _, answer in server.carry_out(orders):
                 for reach in msgspec.json.decode(answer, type=list[Reach]):
-                    known[_function(reach.id)] = reach
-                    file.write(msgspec.json.encode(reach) + b"\n")
+                    known[reach.id] = reach
+                    file.write(msgspec.json.encode(_Seen(_digest(reach.id), reach)) + b"\n")
                 file.flush()
-        return [replace(known.get(_function(id), Reach("", True, UNKNOWN_S, {})), id=id) for id in ids]
+        return [known[id] for id in server.detectors if id in known]
 
 
-def _function(id: str) -> str:
-    """A test without its parameters: one of them is observed for all."""
-    return id.partition("[")[0]
+class _Seen(Struct, frozen=True):
+    digest: str
+    reach: Reach
+
+
+@cache
+def _digest(id: str) -> str:
+    """Of the product and of the test's file: while both are the same, so is what the test reaches."""
+    texts = [source_of(module) for module in modules()]
+    test = Path(id.partition("::")[0])
+    return blake2b(
+        "".join([*texts, test.read_text("utf-8") if test.is_file() else ""]).encode(), digest_size=6
+    ).hexdigest()
 
 
 def _found(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
@@ -144,39 +143,24 @@ def _found(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
 
 
 def _course(mutant: Mechanical, reaches: Sequence[Reach]) -> _Course:
+    """The detectors that run the changed statement: tests, then the model, then simulated runs, the cheapest first."""
     function = f"{mutant.module}:{mutant.function}"
-    first, last = mutant.lines
-    near = [reach for reach in reaches if reach.fine and function in reach.lines]
-    near = [reach for reach in near if any(first <= line <= last for line in reach.lines[function])] or near
-    near.sort(key=lambda reach: reach.seconds)
-    stem = mutant.module.rpartition(".")[2]
-    unseen = [reach for reach in reaches if not reach.lines and _is_about(reach.id, mutant.module)]
-    near += sorted(unseen, key=lambda reach: f"/test_{stem}" not in reach.id)
-    course: _Course = []
-    spent = 0.0
-    for reach in near:
-        spent += reach.seconds
-        if course and spent > TESTS_S:
-            break
-        course.append((reach.id, reach.seconds))
-    if mutant.module.startswith("dovetail.core."):
-        course += [(reach.id, reach.seconds) for reach in reaches if MODEL in reach.id]
-    return course + [(id, SIMULATED_S) for id in SIMULATED]
+    own = f"/test_{mutant.module.rpartition('.')[2]}.py"
+    near = [reach for reach in reaches if reach.fine and mutant.line in reach.lines.get(function, ())]
+    near.sort(key=lambda reach: reach.seconds / (OWN if own in reach.id else 1))
+    tests = [reach for reach in near if _kind(reach.id) != "simulation" and MODEL not in reach.id]
+    models = [reach for reach in near if MODEL in reach.id]
+    runs = [reach for reach in near if _kind(reach.id) == "simulation"]
+    chosen = [*_up_to(TESTS_S, tests), *models, *_up_to(SIMULATED_S, runs)]
+    return [(reach.id, reach.seconds) for reach in chosen]
 
 
-def _is_about(id: str, module: str) -> bool:
-    """Whether a test that was not observed is in a file that names the module in its imports."""
-    return MODEL not in id and module in _imports(id.partition("::")[0])
-
-
-@cache
-def _imports(path: str) -> frozenset[str]:
-    found = set()
-    for node in ast.parse(Path(path).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return frozenset(found)
+def _up_to(seconds: float, reaches: Sequence[Reach]) -> Iterator[Reach]:
+    for reach in reaches:
+        yield reach
+        seconds -= reach.seconds
+        if seconds < 0:
+            return
 
 
 def _kind(id: str) -> str:

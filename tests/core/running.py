@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.core import batch, inputs, journal_format
+from dovetail.core import batch, frames, inputs, journal_format, wire
 from dovetail.core.awaken import awaken
 from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
 from dovetail.core.effects import Answer, AnyEffect, Appended, Deliver, Refused
 from dovetail.core.evolve import evolve_frame
+from dovetail.core.frames import Frame, FrameDecoder, FrameType
 from dovetail.core.ids import Now
 from dovetail.core.inputs import AnyInput
 from dovetail.core.intervals import total
@@ -59,6 +60,62 @@ class Consumer:
         return count
 
 
+class Client:
+    """A connection that speaks the wire, and keeps the frames it was sent until they are taken."""
+
+    def __init__(self, running: Running, *, native: bool = True) -> None:
+        self.running = running
+        self.is_closed = False
+        self.frames: list[Frame] = []
+        self.hello: wire.HelloAnswer | None = None
+        self._decoder = FrameDecoder()
+        self.session = running.node.connect("peer")
+        running.clients[self.session] = self
+        if native:
+            answer = self.ask(wire.Hello("client"))
+            assert isinstance(answer, wire.HelloAnswer)
+            self.hello = answer
+
+    def hear(self, said: list[bytes | memoryview], *, closing: bool) -> None:
+        for each in self._decoder.feed(b"".join(said)):
+            assert isinstance(each, Frame), each
+            self.frames.append(each)
+        self.is_closed = self.is_closed or closing
+
+    def send(self, *messages: wire.Request | wire.Push) -> None:
+        """Send them in one piece."""
+        data = b"".join(frames.encode(message.TYPE, message.encode()) for message in messages)
+        self.running.node.receive(self.session, data)
+        self.running.settle_down()
+
+    def take(self, type: FrameType) -> list[Frame]:
+        """The frames of one type that have come, oldest first."""
+        taken = [each for each in self.frames if each.type == type]
+        self.frames = [each for each in self.frames if each.type != type]
+        return taken
+
+    def ask(self, message: wire.Request) -> wire.Answer | wire.Refusal:
+        """The answer, which has to be there at once."""
+        self.send(message)
+        (answer,) = self.take(FrameType.RESPONSE)
+        return wire.decode_answer(message.TYPE, answer.payload)
+
+    def deliveries(self) -> list[wire.Deliver]:
+        """What was delivered as whole batches, and was not taken yet."""
+        found = [wire.decode_message(each.type, each.payload) for each in self.take(FrameType.DELIVER)]
+        return [each for each in found if isinstance(each, wire.Deliver)]
+
+    def messages(self) -> list[wire.Delivery]:
+        """What was delivered message by message, and was not taken yet."""
+        found = [wire.decode_message(each.type, each.payload) for each in self.take(FrameType.DELIVERY)]
+        return [each for each in found if isinstance(each, wire.Delivery)]
+
+    def errors(self) -> list[str]:
+        """What was said in ERRORs that were not taken yet."""
+        found = [wire.decode_message(each.type, each.payload) for each in self.take(FrameType.ERROR)]
+        return [each.text for each in found if isinstance(each, wire.Error)]
+
+
 class Running:
     """A node that runs: time passes when told to, the disk does its work at once."""
 
@@ -69,6 +126,7 @@ class Running:
         self.records: list[AnyRecord] = []
         self.commits: list[tuple[int, bool]] = []
         """Of each commit how many frames it had, and whether it was synced."""
+        self.clients: dict[int, Client] = {}
         self._frames: list[bytes] = []
         self._files: dict[int, list[Entry]] = {}
         self._start(Durable(), 0)
@@ -93,7 +151,9 @@ class Running:
         """Tick until nothing is left to do at this moment."""
         while True:
             self.node.tick(self.now)
-            for session, _, _ in self.node.outgoing():
+            for session, said, closing in self.node.outgoing():
+                if session in self.clients:
+                    self.clients[session].hear(said, closing=closing)
                 self.node.wrote(session, 0)
             commit = self.node.next_commit(self.now)
             if commit is not None:
@@ -173,6 +233,10 @@ class Running:
 
     def consumer(self, name: str = "consumer") -> Consumer:
         return Consumer(self, name)
+
+    def connect(self, *, native: bool = True) -> Client:
+        """A connection; a native one has said HELLO."""
+        return Client(self, native=native)
 
     def create(self, topic: str, config: TopicConfig | None = None, *, partitions: int = 1, lanes: int = 0) -> None:
         self.ask(lambda me, number: inputs.CreateTopic(me, number, topic, partitions, lanes, config or TopicConfig()))

@@ -1,0 +1,299 @@
+"""What a client reads and writes, byte for byte, of a whole node without I/O."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.core import batch, frames, inputs, wire
+from dovetail.core.access import Access, Role
+from dovetail.core.codes import Acks, Outcome, Priority, SettleAction, Status, Wait, Whence
+from dovetail.core.connection import ENDED_IDS_MAX, LISTINGS_MAX, Connection, Terms
+from dovetail.core.effects import Subscribed, Topics
+from dovetail.core.frames import ErrorCode, Frame, FrameDecoder, FrameType
+from dovetail.core.kernels import LANES
+from dovetail.core.records import BatchAppended, TopicConfig
+from dovetail.core.state import Settings
+from tests.core.running import START_WALL_MS, Client, Running
+
+
+def values(delivery: wire.Deliver) -> list[bytes]:
+    """The values of a delivery's batches, from one record to the next."""
+    found, data = [], delivery.batches
+    while data:
+        size = 12 + int.from_bytes(data[8:12], "big")
+        found += [record.value or b"" for record in batch.parse(data[:size])]
+        data = data[size:]
+    return found
+
+
+def produce(topic: str, *texts: str, **fields: int) -> wire.Produce:
+    data = batch.build([(None, text.encode(), ()) for text in texts], timestamp_ms=1)
+    return wire.Produce(topic, fields.pop("partition", -1), Acks.STORED, 0, 0, bytes(data), **fields)
+
+
+def test_hello_is_answered_with_the_terms() -> None:
+    terms = Terms()
+    client = Running().connect()
+    expected = ("dovetail", client.session, 0, terms.heartbeat_ms, terms.session_timeout_ms, terms.frame_bytes_max)
+    assert client.hello == wire.HelloAnswer(*expected)
+
+
+def test_a_delivery_says_where_its_messages_are_stored_and_how_long_they_are_leased() -> None:
+    broker = Running()
+    broker.create("plain", TopicConfig(lease_ms=7_000), partitions=3)
+    client = broker.connect()
+    assert client.ask(wire.Subscribe("plain", "g", 100)) == wire.SubscribeAnswer("1")
+    answer = client.ask(produce("plain", "a", "b", partition=2))
+    assert answer == wire.ProduceAnswer(2, 0, START_WALL_MS, 0, "")
+    (delivery,) = client.deliveries()
+    where = (delivery.subscription_id, delivery.topic, delivery.partition, delivery.lane)
+    assert where == ("1", "plain", 2, 0)
+    assert (delivery.attempt, delivery.deadline_ms, delivery.ranges) == (1, START_WALL_MS + 7_000, ((0, 1),))
+    assert values(delivery) == [b"a", b"b"]
+    assert delivery.lease > 0
+
+
+def test_lanes_are_counted_from_one_in_deliveries_confirmations_and_listings_are_not() -> None:
+    broker = Running()
+    broker.create("a", lanes=LANES)
+    client = broker.connect()
+    client.send(wire.Subscribe("a", "g", 100))
+    client.take(FrameType.RESPONSE)
+    answer = client.ask(produce("a", "x", priority=Priority.CRITICAL))
+    assert isinstance(answer, wire.ProduceAnswer)
+    (delivery,) = client.deliveries()
+    assert (answer.lane, delivery.lane) == (1, 1)
+    listed = client.ask(wire.Metadata("a"))
+    logs = tuple(wire.LogMetadata(0, lane, 0, 1 if lane == 0 else 0) for lane in range(LANES))
+    assert listed == wire.MetadataAnswer((wire.TopicMetadata("a", logs),))
+    assert client.ask(wire.Seek("g", "a", 0, Whence.OFFSET, 1, lane=1)) == wire.SeekAnswer(1)
+    assert client.ask(wire.Commit("g", "a", 0, 1, lane=1)) == wire.PlainAnswer()
+
+
+def test_a_fetch_reads_stored_batches_from_an_offset_on() -> None:
+    broker = Running()
+    client = broker.connect()
+    for text in ("a", "b", "c"):
+        client.ask(produce("t", text))
+    answer = client.ask(wire.Fetch("t", 0, 1, 1_000_000))
+    assert isinstance(answer, wire.FetchAnswer)
+    assert (answer.start, answer.end) == (0, 3)
+    assert values(wire.Deliver("", "", 0, 0, 0, 0, 0, (), answer.batches)) == [b"b", b"c"]
+
+
+def test_a_settle_is_answered_item_by_item() -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(wire.Subscribe("t", "g", 100))
+    client.ask(produce("t", "a", "b", "c"))
+    (delivery,) = client.deliveries()
+    items = (
+        wire.SettleItem(delivery.lease, SettleAction.ACK, 0, 0),
+        wire.SettleItem(delivery.lease, SettleAction.NACK, 1, 1, delay_ms=1_000),
+        wire.SettleItem(delivery.lease + 1, SettleAction.ACK, 2, 2),
+    )
+    answer = client.ask(wire.Settle(items, Wait.DURABLE))
+    assert isinstance(answer, wire.SettleAnswer)
+    assert [each.status for each in answer.outcomes] == [Status.OK, Status.OK, Status.LEASE_LOST]
+    assert [each.action for each in answer.outcomes[:2]] == [Outcome.SETTLED, Outcome.REQUEUED]
+
+
+def test_credit_unsubscribing_and_membership_reach_the_subscription_and_the_member_they_name() -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(wire.Subscribe("t", "g", 1))
+    client.ask(produce("t", "a", "b", "c"))
+    assert [each.ranges for each in client.deliveries()] == [((0, 0),)]
+    assert client.ask(wire.Credit("1", 2)) == wire.PlainAnswer()
+    assert [each.ranges for each in client.deliveries()] == [((1, 1),)]
+    assert client.ask(wire.Unsubscribe("1")) == wire.PlainAnswer()
+    for wrong in ("2", "", "one", "1" * 20, "\u0661"):
+        refused = client.ask(wire.Unsubscribe(wrong))
+        assert isinstance(refused, wire.Refusal)
+        assert refused.status == Status.NOT_FOUND
+    joined = client.ask(wire.JoinGroup("crew", "me"))
+    assert isinstance(joined, wire.GenerationAnswer)
+    assert client.ask(wire.Heartbeat("me")) == wire.GenerationAnswer(joined.generation)
+    assert client.ask(wire.LeaveGroup("crew", "me")) == wire.PlainAnswer()
+
+
+@pytest.mark.parametrize(("leased", "sent"), [(4, 4), (5, 10), (10, 10)])
+def test_a_batch_of_which_the_smaller_part_is_leased_is_sent_without_most_of_the_rest(leased: int, sent: int) -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(produce("t", *"0123456789"))
+    client.ask(wire.Subscribe("t", "g", leased))
+    (delivery,) = client.deliveries()
+    assert delivery.ranges == ((0, leased - 1),)
+    assert values(delivery) == [str(number).encode() for number in range(sent)]
+
+
+def test_what_of_a_batch_is_leased_is_counted_range_by_range() -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(produce("t", *"0123456789"))
+    client.ask(wire.Subscribe("t", "g", 10))
+    (delivery,) = client.deliveries()
+    kept = ((0, 0), (5, 6))
+    settled = [(1, 4), (7, 9)]
+    items = [wire.SettleItem(delivery.lease, SettleAction.ACK, first, last) for first, last in settled]
+    items += [wire.SettleItem(delivery.lease, SettleAction.NACK, first, last) for first, last in kept]
+    client.ask(wire.Settle(tuple(items)))
+    broker.advance(5_000)
+    again = client.deliveries()
+    assert next(value for each in again for value in values(each)) == b"0"
+    assert {each.attempt for each in again} == {2}
+    assert sum(len(values(each)) for each in again) < 10
+
+
+def test_who_said_no_hello_gets_single_messages_each_with_an_id_of_its_own() -> None:
+    broker = Running()
+    client = broker.connect(native=False)
+    client.ask(wire.Subscribe("t", "g", 10))
+    confirmed = [client.ask(wire.Publish("t", (("k", "v"),), text)) for text in (b"a", b"b")]
+    assert confirmed == [wire.PublishAnswer(f"t:0:{offset}", START_WALL_MS) for offset in (0, 1)]
+    deadline_ms = START_WALL_MS + TopicConfig().lease_ms
+    assert client.messages() == [
+        wire.Delivery("1", "t:0:0#1", "t", (("k", "v"),), b"a", deadline_ms),
+        wire.Delivery("1", "t:0:1#2", "t", (("k", "v"),), b"b", deadline_ms),
+    ]
+
+
+def plain_reader(count: int) -> tuple[Running, Client]:
+    """A client without HELLO that holds `count` messages of one batch."""
+    broker = Running()
+    client = broker.connect(native=False)
+    client.ask(wire.Subscribe("t", "g", count))
+    broker.publish("t", *["x"] * count)
+    assert len(client.messages()) == count
+    return broker, client
+
+
+def status_of(answer: wire.Answer | wire.Refusal) -> int:
+    return answer.status if isinstance(answer, wire.Refusal) else Status.OK
+
+
+def test_an_ack_of_what_is_over_comes_too_late_and_of_what_never_was_is_not_found() -> None:
+    _, client = plain_reader(3)
+    for message_id, status in [
+        ("t:0:0", Status.OK),
+        ("t:0:0", Status.LEASE_LOST),
+        ("t:0:0#1", Status.LEASE_LOST),
+        ("t:0:1#2", Status.OK),
+        ("t:0:1#2", Status.LEASE_LOST),
+        ("t:0:1#3", Status.NOT_FOUND),
+        ("t:0:2#4", Status.NOT_FOUND),
+        ("t:0:9", Status.NOT_FOUND),
+        ("t:0:2#", Status.NOT_FOUND),
+        ("t:0:2#3", Status.OK),
+    ]:
+        assert status_of(client.ask(wire.Ack(message_id))) == status, message_id
+
+
+def test_a_message_that_came_twice_has_to_be_named_with_its_number() -> None:
+    _, client = plain_reader(1)
+    other = client.ask(wire.Subscribe("t", "h", 1))
+    assert isinstance(other, wire.SubscribeAnswer)
+    assert [each.message_id for each in client.messages()] == ["t:0:0#2"]
+    refused = client.ask(wire.Ack("t:0:0"))
+    assert isinstance(refused, wire.Refusal)
+    assert (refused.status, "2 times" in refused.reason) == (Status.INVALID, True)
+    assert client.ask(wire.Nack("t:0:0#2", retry_requested=False)) == wire.NackAnswer(Outcome.DEAD_LETTERED)
+    assert client.ask(wire.Ack("t:0:0")) == wire.PlainAnswer()
+
+
+def test_the_newest_thousand_ids_of_ended_deliveries_are_remembered() -> None:
+    _, client = plain_reader(ENDED_IDS_MAX + 1)
+    for offset in range(ENDED_IDS_MAX + 1):
+        client.send(wire.Ack(f"t:0:{offset}"))
+    client.take(FrameType.RESPONSE)
+    assert status_of(client.ask(wire.Ack("t:0:0"))) == Status.NOT_FOUND
+    assert status_of(client.ask(wire.Ack("t:0:1"))) == Status.LEASE_LOST
+
+
+def test_a_nack_is_retried_or_not_as_it_asks() -> None:
+    _, client = plain_reader(2)
+    assert client.ask(wire.Nack("t:0:0", retry_requested=True)) == wire.NackAnswer(Outcome.REQUEUED)
+    assert client.ask(wire.Nack("t:0:1", retry_requested=False)) == wire.NackAnswer(Outcome.DEAD_LETTERED)
+
+
+def test_requests_are_answered_in_their_turn_and_those_with_a_correlation_as_they_come() -> None:
+    broker = Running()
+    client = broker.connect()
+    ask = wire.Fetch("t", 0, 0, 1_000, 5_000)
+    client.ask(produce("t", "x"))
+    end = replace(ask, offset=1)
+    late = frames.encode(end.TYPE, end.encode())
+    plain = frames.encode(FrameType.HEARTBEAT, b"")
+    marked = frames.encode(FrameType.HEARTBEAT, b"", 0)
+    broker.node.receive(client.session, late + plain + marked)
+    broker.settle_down()
+    (early,) = client.take(FrameType.RESPONSE)
+    assert early.correlation == 0
+    broker.advance(6_000)
+    first, second = client.take(FrameType.RESPONSE)
+    assert (first.correlation, second.correlation) == (None, None)
+    assert isinstance(wire.decode_answer(FrameType.FETCH, first.payload), wire.FetchAnswer)
+    assert isinstance(wire.decode_answer(FrameType.HEARTBEAT, second.payload), wire.GenerationAnswer)
+
+
+def test_what_was_joined_in_one_tick_is_split_by_a_produce_and_not_by_a_settle() -> None:
+    broker = Running()
+    client = broker.connect(native=False)
+    client.ask(wire.Subscribe("t", "g", 100))
+    one = wire.Publish("t", (), b"x")
+    client.send(one, one)
+    client.send(one, wire.Ack("t:0:0#1"), wire.Heartbeat(), one)
+    client.send(one, produce("t", "y"), one)
+    client.send(one, wire.Subscribe("u"), one)
+    assert [record.count for record in broker.records if isinstance(record, BatchAppended)] == [
+        *(2, 2),
+        *(1, 1, 1),
+        *(1, 1),
+    ]
+
+
+@pytest.mark.parametrize("size", [999, 1_000, 1_001, 5_000])
+def test_a_reason_is_cut_after_a_thousand_characters(size: int) -> None:
+    line = Connection(1, "peer", Terms(), lambda data: 1)
+    line.end(ErrorCode.TOO_SLOW, "x" * size)
+    (said,) = FrameDecoder().feed(b"".join(line.out))
+    assert isinstance(said, Frame)
+    message = wire.decode_message(said.type, said.payload)
+    assert isinstance(message, wire.Error)
+    assert message.text == "x" * min(size, 1_000) + "…" * (size > 1_000)
+
+
+def test_only_so_many_listings_are_under_way() -> None:
+    line = Connection(1, "peer", Terms(), lambda data: 1)
+    ask = wire.Metadata("*")
+    data = frames.encode(ask.TYPE, ask.encode())
+    asked = [each for each in line.receive(data * (LISTINGS_MAX + 1)) if isinstance(each, inputs.ListTopics)]
+    assert len(asked) == LISTINGS_MAX
+    line.answer(asked[0].request, Topics(()))
+    assert len(line.receive(data)) == 1
+    assert line.receive(data) == []
+
+
+def test_a_token_may_do_what_it_was_given_and_nothing_else() -> None:
+    access = Access("reader", Role.READ, ("a.#",))
+    line = Connection(1, "peer", Terms(admit=lambda token: access if token == "right" else None), lambda data: 1)
+    arrivals = []
+    for each in (wire.Hello("me", "right"), wire.Subscribe("a.b"), wire.Subscribe("b"), produce("a.b", "x")):
+        arrivals += line.receive(frames.encode(each.TYPE, each.encode()))
+    line.answer(2, Subscribed(1))
+    assert [type(each).__name__ for each in arrivals] == ["SessionOpened", "Subscribe"]
+    assert b"does not have role write for a.b" in b"".join(line.out)
+
+
+def test_who_is_too_far_behind_is_told_which_messages_were_skipped() -> None:
+    broker = Running(Settings(session_timeout_ms=1 << 50, ephemeral_lag_max=10))
+    for topic, lanes in (("plain", 0), ("laned", LANES)):
+        broker.create(topic, lanes=lanes)
+        client = broker.connect()
+        client.ask(wire.Subscribe(topic, "", 1))
+        for _ in range(20):
+            broker.publish(topic, "x")
+        lane = ".2" if lanes else ""
+        assert any(f"{topic}:0{lane}:1 to " in text for text in client.errors()), client.errors()
