@@ -323,6 +323,12 @@ class Sent(Input, frozen=True):
     count: int
 
 
+class Unsent(Input, frozen=True):
+    """A lease's messages still wait to be read or sent: if its deadline has passed, nobody has seen them."""
+
+    lease: int
+
+
 class Loaded(Input, frozen=True):
     """The answer to `Read`: metadata of stored batches, in order, from the asked offset on."""
 
@@ -387,6 +393,7 @@ AnyInput = (
     | Stored
     | Written
     | Sent
+    | Unsent
     | Loaded
     | Copied
     | Picked

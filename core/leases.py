@@ -1,8 +1,8 @@
 """Leases: granted, shrunk, ended, given back; and what becomes of a range whose attempt failed.
 
 Promises  one live lease per offset and owner (I-LEASE); credit is taken when a lease is granted and returned when it
-          shrinks (I-CREDIT); a leaver's lease is given back uncounted (I-ATTEMPTS); the attempt that fails last
-          sends a message to the dead letters, and only that message.
+          shrinks (I-CREDIT); a leaver's lease, and one that ran out unsent, is given back uncounted (I-ATTEMPTS); the
+          attempt that fails last sends a message to the dead letters, and only that message.
 Never     looks at who asked: whether a settle is allowed was decided before.
 """
 
@@ -151,12 +151,19 @@ def _cut_below(turn: Turn, lease: Lease, offset: int) -> None:
     return None
 
 
-def give_back(turn: Turn, lease_id: int) -> None:
-    """End a lease without blame: what is left of it waits for anybody, at the same attempt."""
+def give_back(turn: Turn, lease_id: int, avoid: str = "") -> None:
+    """End a lease without blame: what is left of it waits for anybody (better not `avoid`), at the same attempt."""
     lease = turn.leases[lease_id]
     _end(turn, lease)
-    retries = [Retry(turn.mono_ms, first, last, "", lease.expires_at_ms, lease.keys) for first, last in lease.ranges]
+    retries = [Retry(turn.mono_ms, first, last, avoid, lease.expires_at_ms, lease.keys) for first, last in lease.ranges]
     add_retries(turn, lease.owner, lease.log, retries)
+
+
+def not_sent(turn: Turn, lease_id: int) -> None:
+    """A lease whose messages were not sent yet: past its deadline it is given back, for nobody failed at them."""
+    lease = turn.leases.get(lease_id)
+    if lease is not None and lease.deadline_ms <= turn.mono_ms:
+        give_back(turn, lease_id, lease.member)
 
 
 def time_out(turn: Turn, lease_id: int) -> None:

@@ -226,6 +226,8 @@ class Node:
         """Connections whose sockets have taken something since the last tick, though much still waits."""
         self._touched: dict[int, None] = {}
         self._pumping: dict[int, None] = {}
+        self._laden: dict[int, None] = {}
+        """Sessions for which something waits to be read, or for room in their socket."""
         self._payloads: dict[int, bytes | memoryview] = {}
         self._next_handle = 1
         self._uncommitted: deque[tuple[int, tuple[Item, ...], int]] = deque()
@@ -424,6 +426,7 @@ class Node:
         """Decide about everything that has arrived, and about what is due."""
         self._now = now
         self._note_signs_of_life(now)
+        self._note_unsent(now)
         for _ in range(ROUNDS_MAX):
             due_ms = wake_ms(self.state, now)
             if not self._arrivals and (due_ms is None or due_ms > now.mono_ms):
@@ -516,6 +519,21 @@ class Node:
         self._taken.clear()
         self._end_overdue(now, self._stalled_ms, ErrorCode.LENGTH, "a frame was begun and not finished")
         self._end_overdue(now, self._unread_ms, ErrorCode.TOO_SLOW, "nothing of what was sent was read")
+
+    def _note_unsent(self, now: Now) -> None:
+        """Say which leases run out although nothing of them was sent: nobody has seen what they hold (I-ATTEMPTS)."""
+        due_ms = self.state.live.timers.wake_ms
+        if not self._laden or due_ms is None or due_ms > now.mono_ms:
+            return
+        for session in list(self._laden):
+            peer = self._peers.get(session)
+            if peer is None or not peer.outbox:
+                del self._laden[session]
+                continue
+            for load in peer.outbox:
+                lease = self.state.live.leases.get(load.lease) if isinstance(load, Deliver) else None
+                if lease is not None and lease.deadline_ms <= now.mono_ms:
+                    self._arrivals.append(inputs.Unsent(lease.id))
 
     def _end_overdue(self, now: Now, since: dict[int, int], code: ErrorCode, text: str) -> None:
         for session, since_ms in list(since.items()):
@@ -725,6 +743,8 @@ class Node:
             else:
                 wanted = load.answer
                 self._read(wanted.log, wanted.offset, wanted.bytes_max, self._sender(session, load))
+        if peer.outbox:
+            self._laden[session] = None
 
     def _sender(self, session: int, load: Deliver | _Fetch) -> Then:
         return lambda entries: self._send(session, load, entries)

@@ -70,6 +70,7 @@ from dovetail.core.inputs import (
     Subscribe,
     Tidy,
     TrimLog,
+    Unsent,
     Unsubscribe,
     Written,
 )
@@ -89,6 +90,9 @@ def step(state: State, now: Now, inputs: Iterable[AnyInput]) -> Step:
         # Who was heard of meanwhile is not silent, however late a step comes.
         if isinstance(each, Seen):
             sessions.seen(turn, each.session)
+        # Nor has anybody failed at what was never sent.
+        elif isinstance(each, Unsent):
+            leases.not_sent(turn, each.lease)
     _fire_timers(turn)
     for each in inputs:
         decide(turn, each)
@@ -158,6 +162,8 @@ def decide(turn: Turn, request: AnyInput) -> None:
             delay.picked(turn, request)
         case Sent():
             dispatch.sent(turn, request)
+        case Unsent():
+            leases.not_sent(turn, request.lease)
         case Copied():
             replaying = turn.replaying.pop(request.ticket, None)
             if replaying is not None:

@@ -271,6 +271,15 @@ def _slow_disk(random: Random) -> list[AnyEvent]:
     return [SlowDisk(at_ms=at, for_ms=800, factor=300) for at in _moments(random, 3)]
 
 
+def _slow_reads(random: Random) -> list[AnyEvent]:
+    """Nobody is there for a while, and what has come meanwhile has to be read when they are back."""
+    events: list[AnyEvent] = []
+    for at in (1_500, 3_500):
+        events += [CrashClient(at_ms=at, who=each, for_ms=random.randrange(500, 900)) for each in WORKERS]
+        events.append(SlowDisk(at_ms=at + 450, for_ms=1_200, factor=random.choice((8_000, 12_000))))
+    return events
+
+
 def _long_pause(random: Random) -> list[AnyEvent]:
     return [PauseBroker(at_ms=at, for_ms=2_500) for at in _moments(random, 2)]
 
@@ -367,6 +376,11 @@ SCENARIOS: dict[str, Scenario] = {
     "flapping": Scenario("the network comes and goes many times a second", _flapping),
     "torn-writes": Scenario("power fails while commits are written, again and again", _torn_writes),
     "slow-disk": Scenario("syncs take a tenth of a second", _slow_disk),
+    "reads-slower-than-leases": Scenario(
+        "leases run out while what they hold is read from a slow disk",
+        _slow_reads,
+        replace(_TIGHT, lease_ms=400, max_retries=1),
+    ),
     "long-pause": Scenario("the broker stands still past all deadlines", _long_pause),
     "topic-deleted": Scenario("an operator deletes a topic under its readers, and makes it anew", _topic_deleted),
     "dead-letters-replayed": Scenario(

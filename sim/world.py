@@ -224,7 +224,7 @@ class World:
                 self.broker.clock.jump(event.by_ms)
             case plan.SlowDisk():
                 self.broker.disk_factor = event.factor
-                self.books.ground.disk_is_slow(self.now_us, self.now_us + event.for_ms * 1000)
+                self.books.ground.disk_was_slow = True
                 self.after(event.for_ms * 1000, self._disk_is_fast)
             case plan.FailDisk():
                 kinds = _OPS[event.op]

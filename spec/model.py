@@ -317,10 +317,15 @@ class Model:
         }
         self._forget_what_is_not_durable()
 
-    def begin(self, now_ms: int, wall_ms: int) -> None:
-        """A step at this time: deadlines that passed take effect before any input."""
+    def begin(self, now_ms: int, wall_ms: int, unsent: Iterable[int] = ()) -> None:
+        """A step at this time: deadlines that passed take effect before any input.
+
+        What was leased under the numbers in `unsent` has not been sent yet."""
         self._start_step()
         self.now_ms, self.wall_ms = now_ms, wall_ms
+        for number in unsent:
+            if number in self.leases and self.leases[number].deadline_ms <= now_ms:
+                self._return(number, self.subscriptions[self.leases[number].subscription].member)
         due: list[tuple[int, int, int]] = []
         due += [(noticed(lease.deadline_ms), 1, number) for number, lease in self.leases.items()]
         due += [
@@ -689,9 +694,7 @@ class Model:
     def _detach(self, number: int) -> None:
         """A leaver's leases return at once, uncounted; what only it read is read no more."""
         for lease_number in [each for each, lease in self.leases.items() if lease.subscription == number]:
-            lease = self._end_lease(lease_number)
-            for offset in lease.offsets:
-                self._retry(self.entries[lease.place][offset], 0, 0, "")
+            self._return(lease_number, "")
         reader = self.subscriptions.pop(number).reader
         if isinstance(reader, int):
             for place in [place for place in self.entries if place[0] == reader and not self._ring(reader, place[1])]:
@@ -775,6 +778,12 @@ class Model:
         self.entries[place][offset].state = DYING
         self.expected_copies.add((place, offset))
         return DEAD_LETTERED
+
+    def _return(self, number: int, avoid: str) -> None:
+        """A lease ends without blame."""
+        lease = self._end_lease(number)
+        for offset in lease.offsets:
+            self._retry(self.entries[lease.place][offset], 0, 0, avoid)
 
     def _end_lease(self, number: int) -> Lease:
         """Somebody loses a lease and is told so."""

@@ -54,7 +54,6 @@ class DeadLetters:
         message.dead += 1
         hold = message.hold
         failures = message.failures + (hold is not None and (not message.over or hold.is_due(ground.now_us)))
-        failures += ground.unsent_attempts(ground.now_us)
         cause = message.rejected or failures >= ground.attempts(log[0])[0] or message.excused or reader.sought_us >= 0
         judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0

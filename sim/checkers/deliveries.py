@@ -160,7 +160,7 @@ class Deliveries:
                 or reader.sought_us >= since_us
                 or self._readers.disturbed_us[sub.group] >= since_us
                 or now_us - since_us >= self._ground.lease_us - SLACK_US
-                or self._ground.unsent_attempts(now_us)
+                or self._ground.disk_was_slow
             )
             self._ground.judge(
                 "I-ORDER",
@@ -181,22 +181,20 @@ class Deliveries:
                 self._check_exclusive(before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
         if hold.attempt:
-            self._check_attempt(reader, message, hold, where, now_us)
+            self._check_attempt(reader, message, hold, where)
         message.hold = hold
         message.for_good = message.perhaps = False
         message.over = hold.lease == 0
         message.acked_us = now_us if hold.lease == 0 else -1
         message.acked_life = self._ground.life
 
-    def _check_attempt(self, reader: Reader, message: Message, hold: Hold, where: str, now_us: int) -> None:
+    def _check_attempt(self, reader: Reader, message: Message, hold: Hold, where: str) -> None:
         """No more attempts than can have failed, and than there may be (I-ATTEMPTS)."""
-        most_failed = message.failures + self._ground.unsent_attempts(now_us)
         self._ground.judge(
             "I-ATTEMPTS",
-            hold.attempt <= most_failed + 1 or message.excused or reader.sought_us >= 0,
-            f"{where} is at attempt {hold.attempt}, but only {most_failed} attempts can have failed",
+            hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
+            f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
         )
-        message.failures = max(message.failures, min(most_failed, hold.attempt - 1))
         most = self._ground.attempts(hold.log[0])[1]
         self._ground.judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
 

@@ -55,7 +55,8 @@ class Ground:
         """Whether the broker's wall clock can be trusted."""
         self.lease_us = setup.broker.lease_ms * 1000
         self._laned = {topic.name for topic in setup.topics if topic.lanes}
-        self._slow_us: list[tuple[int, int]] = []
+        self.disk_was_slow = False
+        """Leases may have run out whose messages were never sent: those come late, and not as a further attempt."""
         self._retries: dict[str, list[int]] = {}
         """Every limit on retries that a topic may have had, where it was changed."""
 
@@ -78,15 +79,6 @@ class Ground:
         self.durable_by_life[self.life] = self.durable_us
         self.life += 1
         self.durable_us = -1
-
-    def disk_is_slow(self, from_us: int, until_us: int) -> None:
-        """Leases run out meanwhile whose messages were never sent: what they hold is still being read."""
-        self._slow_us.append((from_us, until_us))
-
-    def unsent_attempts(self, now_us: int) -> int:
-        """How many attempts may have ended without a delivery that anybody saw."""
-        lasted = [min(until_us, now_us) - from_us for from_us, until_us in self._slow_us]
-        return sum(-(-each // self.lease_us) for each in lasted)
 
     def configured(self, topic: str, max_retries: int) -> None:
         """A topic may have another limit on retries from now on."""

@@ -27,6 +27,7 @@ from dovetail.core.inputs import (
     Settle,
     SettleItem,
     Subscribe,
+    Unsent,
     Unsubscribe,
 )
 from dovetail.core.records import EntryFlag, SyncPolicy, TopicConfig
@@ -201,6 +202,17 @@ def pass_a_lease(world: World, pick: Pick) -> None:
                 world.step(Seen(session))
 
 
+def pass_a_lease_unsent(world: World, pick: Pick) -> None:
+    """The shell is late with some deliveries: their leases run out before anybody has seen them."""
+    leases = [lease for _, lease in ordered(world.state.live.leases) if pick.integer(0, 1)]
+    if leases and world.together is None:
+        deadline_ms = min(lease.deadline_ms for lease in leases)
+        world.pass_time(max(0, deadline_ms - 1 - world.mono_ms))
+        late_ms = pick.choice((0, 1, 6, 20))
+        world.mono_ms, world.wall_ms = world.mono_ms + late_ms, world.wall_ms + late_ms
+        world.step(*[Unsent(lease.id) for lease in leases])
+
+
 def commit(world: World, pick: Pick) -> None:
     session, (group, topic, partition) = _session(world, pick), _place(world, pick)
     offset = pick.integer(0, _end(world, topic, partition) + 1)
@@ -322,6 +334,7 @@ ACTIONS: tuple[tuple[int, Action], ...] = (
     (4, settle_everything),
     (12, pass_a_moment),
     (3, pass_a_lease),
+    (3, pass_a_lease_unsent),
     (2, commit),
     (3, seek),
     (1, fetch),

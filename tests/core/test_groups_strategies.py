@@ -356,3 +356,21 @@ def test_a_newcomer_has_to_say_who_it_is() -> None:
     assert isinstance(
         team.answer(team.step(ask.JoinGroup(team.sessions["ben"], team.request(), "crew", "", ""))), out.Refused
     )
+
+
+def test_what_was_never_sent_goes_to_somebody_else_when_its_lease_has_run_out() -> None:
+    crew = Crew()
+    crew.topic(partitions=1)
+    for name in ("anna", "bert"):
+        crew.enter(name, "round-robin")
+    for _ in range(4):
+        crew.publish(0)
+    held = [lease for name in ("anna", "bert") for lease in crew.leases_of(name)]
+    crew.mono_ms += crew.config.lease_ms
+    alive = [ask.Seen(session) for session in crew.sessions.values()]
+    effects = crew.step(*alive, *[ask.Unsent(lease.id) for lease in held])
+    assert {each.lease for each in effects if isinstance(each, out.LeaseEnded)} == {lease.id for lease in held}
+    after = {each.ranges: crew.name_of(each.session) for each in deliveries(effects)}
+    assert len(after) == 4
+    assert all(after[lease.ranges] != lease.member for lease in held)
+    assert {each.attempt for each in deliveries(effects)} == {1}

@@ -266,17 +266,29 @@ def sent_after_its_time(patch: Patch) -> None:
 
 
 def leaver_takes_messages_along(patch: Patch) -> None:
-    patch.setattr(leases, "give_back", lambda at, lease: leases._end(at, at.leases[lease]))
+    patch.setattr(leases, "give_back", lambda at, lease, avoid="": leases._end(at, at.leases[lease]))
 
 
 def leaver_blamed(patch: Patch) -> None:
-    def strict(at: Turn, number: int) -> None:
+    def strict(at: Turn, number: int, avoid: str = "") -> None:
         lease = at.leases[number]
         leases._end(at, lease)
         for first, last in lease.ranges:
             leases.fail(at, lease, first, last, 0, 0, "")
 
     patch.setattr(leases, "give_back", strict)
+
+
+def unsent_blamed(patch: Patch) -> None:
+    patch.setattr(leases, "not_sent", leases.time_out)
+
+
+def unsent_before_its_deadline(patch: Patch) -> None:
+    def hasty(at: Turn, number: int) -> None:
+        if number in at.leases:
+            leases.give_back(at, number, at.leases[number].member)
+
+    patch.setattr(leases, "not_sent", hasty)
 
 
 def seek_leaves_leases(patch: Patch) -> None:
@@ -346,6 +358,8 @@ PLANTS: tuple[Callable[[Patch], None], ...] = (
     sent_after_its_time,
     leaver_takes_messages_along,
     leaver_blamed,
+    unsent_blamed,
+    unsent_before_its_deadline,
     seek_leaves_leases,
     another_sessions_lease_settled,
     half_a_range_settled,

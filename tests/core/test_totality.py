@@ -40,6 +40,7 @@ FROM_PEERS: tuple[st.SearchStrategy[ask.AnyInput], ...] = (
 )
 LATE_FROM_THE_SHELL: tuple[st.SearchStrategy[ask.AnyInput], ...] = (
     st.builds(ask.Seen, NUMBER),
+    st.builds(ask.Unsent, NUMBER),
     st.builds(ask.SessionClosed, NUMBER),
     st.builds(ask.Found, NUMBER, NUMBER),
     st.builds(ask.TrimLog, NUMBER, NUMBER),

@@ -235,7 +235,8 @@ class World:
     ) -> None:
         model = self.model
         observed = Observed(self, records, effects)
-        model.begin(self.mono_ms, self.wall_ms)
+        unsent = [each.lease for each in inputs if isinstance(each, ask.Unsent)]
+        model.begin(self.mono_ms, self.wall_ms, unsent)
         for each in inputs:
             tell_input(self, model, each, observed)
         for effect in effects:
@@ -371,6 +372,8 @@ def tell_input(world: World, model: Model, given: ask.AnyInput, seen: Observed) 
             model.session_closed(given.session)
         case ask.Seen():
             model.seen(given.session)
+        case ask.Unsent():
+            pass  # told when the step began
         case ask.Loaded():
             pass
         case ask.Publish():
