@@ -20,7 +20,7 @@ from dovetail.core.state import State
 from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, paced
-from dovetail.runtime.http.history import TOTAL
+from dovetail.runtime.http.history import EVERY_S, TOTAL
 from dovetail.runtime.http.models import (
     AskedLevel,
     ComponentView,
@@ -237,6 +237,7 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
         len(groups),
         gate.server.connection_count,
     )
+    recent = list(history.recent)[-call.query.recent :] if call.query.recent else []
     minutes = list(history.minutes)[-call.query.history :] if call.query.history else []
     figures = gate.server.metrics
     counts = Counts(
@@ -248,7 +249,8 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
         figures.refused.total(),
     )
     by_name = dict(sorted(topics.items()))
-    return Stats(time.time_ns() // 1_000_000, totals, counts, by_name, dict(sorted(groups.items())), minutes)
+    at_ms, by_group = time.time_ns() // 1_000_000, dict(sorted(groups.items()))
+    return Stats(at_ms, totals, counts, by_name, by_group, EVERY_S, recent, minutes)
 
 
 async def connections(gate: Gate, call: Call[Nothing, None]) -> ConnectionList:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from dovetail.core import kernels
 from dovetail.core.flow import Level, arrived_ms
@@ -22,8 +22,15 @@ STEADY_PER_S = 0.1
 """A lag that changes by less than this a second stands still."""
 
 
-def lags_by_topic(state: State) -> dict[int, int]:
-    """How far the group furthest behind is in each topic that a group reads."""
+class Lags(Struct, frozen=True):
+    """Messages that groups have not settled: of the group furthest behind in each topic, and of all in all."""
+
+    by_topic: dict[int, int]
+    total: int
+
+
+def lags_of(state: State) -> Lags:
+    """How far behind everybody is."""
     by_group: Counter[tuple[int, int]] = Counter()
     for (group, log), cursor in state.durable.cursors.items():
         known = state.durable.logs[log]
@@ -31,7 +38,7 @@ def lags_by_topic(state: State) -> dict[int, int]:
     found: dict[int, int] = {}
     for (topic, _), lag in by_group.items():
         found[topic] = max(lag, found.get(topic, 0))
-    return found
+    return Lags(found, by_group.total())
 
 
 def capacity(state: State, topic: Topic, lag: int, change: Rates, wall_ms: int) -> CapacityView:

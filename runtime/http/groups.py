@@ -91,7 +91,7 @@ async def show_all(gate: Gate, call: Call[Nothing, None]) -> GroupList:
     """All groups, by name."""
     state = gate.state
     lags = await _all_lags(state)
-    found = [_view(state, group, lags.get(number, 0)) for number, group in state.durable.groups.items()]
+    found = [_view(gate, state, group, lags.get(number, 0)) for number, group in state.durable.groups.items()]
     return GroupList(sorted(found, key=lambda each: each.name), len(found))
 
 
@@ -106,10 +106,10 @@ async def _all_lags(state: State) -> dict[int, int]:
 async def show(gate: Gate, call: Call[Nothing, None]) -> GroupView:
     """One group."""
     state, group = gate.state, gate.group(call.path["group"])
-    return _view(state, group, sum([row.lag async for row in _lag_rows(state, group)]))
+    return _view(gate, state, group, sum([row.lag async for row in _lag_rows(state, group)]))
 
 
-def _view(state: State, group: Group, lag: int) -> GroupView:
+def _view(gate: Gate, state: State, group: Group, lag: int) -> GroupView:
     roster: Map[int, str] = state.live.rosters.get(group.id) or Map()
     revoking = any(tenure.revoke_by_ms for tenure in (state.live.tenures.get(group.id) or Map()).values())
     busy = group.id in state.live.gatherings or revoking
@@ -131,6 +131,7 @@ def _view(state: State, group: Group, lag: int) -> GroupView:
         lag,
         sum(each.in_flight for each in team),
         retrying,
+        gate.history.group(group.id).settled.one,
     )
 
 

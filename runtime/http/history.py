@@ -1,6 +1,6 @@
-"""Rates over 1, 5 and 15 minutes, and the last day by the minute.
+"""Rates over 1, 5 and 15 minutes, the last minutes as they went, and the last day by the minute.
 
-Promises  memory is a few numbers for each topic and group and 1,440 minutes in all; a rate counts from the start.
+Promises  memory is a few numbers for each topic and group and 1,560 buckets in all; a rate counts from the start.
 Never     looks at messages: it reads the counters.
 """
 
@@ -12,12 +12,14 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from dovetail.core.state import State, Topic
-from dovetail.runtime.http.capacity import capacity, lags_by_topic
-from dovetail.runtime.http.models import CapacityView, Minute, Rates
+from dovetail.runtime.http.capacity import Lags, capacity, lags_of
+from dovetail.runtime.http.models import Bucket, CapacityView, Rates
 from dovetail.runtime.metrics import Metrics
 
 EVERY_S = 5.0
 MINUTES_MAX = 1_440
+RECENT_MAX = 120
+"""The last ten minutes."""
 WINDOWS_S = (60.0, 300.0, 900.0)
 _DECAYS = tuple(math.exp(-EVERY_S / window) for window in WINDOWS_S)
 
@@ -90,9 +92,13 @@ class History:
         self.dead = Meter()
         self.refused = Meter()
         self.lags = Meter()
-        self.lag_by_topic: dict[int, int] = {}
-        self.minutes: deque[Minute] = deque(maxlen=MINUTES_MAX)
-        self._minute: tuple[int, ...] = (0,) * 6
+        self.lag = Lags({}, 0)
+        self.recent: deque[Bucket] = deque(maxlen=RECENT_MAX)
+        """Of `EVERY_S` each."""
+        self.minutes: deque[Bucket] = deque(maxlen=MINUTES_MAX)
+        self._ticked = self._counts()
+        self._ticked_at = -1
+        self._minute = self._counts()
         self._minute_at = -1
 
     def tick(self, state: State, wall_ms: int, connections: int) -> None:
@@ -113,39 +119,43 @@ class History:
             meter.tick({TOTAL: counter.total(), **counter})
             meter.forget({TOTAL: None, **dict.fromkeys(state.durable.groups)})
         self.refused.tick({TOTAL: metrics.refused.total()})
-        self.lag_by_topic = lags_by_topic(state)
-        self.lags.tick(self.lag_by_topic)
-        self.lags.forget(self.lag_by_topic)
-        if wall_ms // 60_000 != self._minute_at:
-            self._close_minute(state, wall_ms, connections)
+        self.lag = lags_of(state)
+        self.lags.tick(self.lag.by_topic)
+        self.lags.forget(self.lag.by_topic)
+        now = self._counts()
+        held = sum(state.live.subscriptions[each].in_flight for team in state.live.teams.values() for each in team)
+        if self._ticked_at >= 0:
+            self.recent.append(self._bucket(self._ticked_at, self._ticked, now, held, connections))
+        self._ticked, self._ticked_at = now, wall_ms
+        minute_at = wall_ms // 60_000 * 60_000
+        if minute_at != self._minute_at:
+            if self._minute_at >= 0:
+                self.minutes.append(self._bucket(self._minute_at, self._minute, now, held, connections))
+            self._minute, self._minute_at = now, minute_at
 
-    def _close_minute(self, state: State, wall_ms: int, connections: int) -> None:
-        metrics = self._metrics
-        now = tuple(
-            counter.total()
-            for counter in (
-                metrics.published,
-                metrics.delivered,
-                metrics.settled,
-                metrics.failed,
-                metrics.dead,
-                metrics.refused,
-            )
-        )
+    def _bucket(self, at_ms: int, before: tuple[int, ...], now: tuple[int, ...], held: int, connections: int) -> Bucket:
+        """What happened between two looks."""
         published, delivered, settled, failed, dead, refused = (
-            after - before for after, before in zip(now, self._minute, strict=True)
+            after - earlier for after, earlier in zip(now, before, strict=True)
         )
-        if self._minute_at >= 0:
-            at_ms = wall_ms // 60_000 * 60_000
-            lag = metrics.lag(state).total()
-            self.minutes.append(Minute(at_ms, published, delivered, settled, failed, dead, refused, lag, connections))
-        self._minute = now
-        self._minute_at = wall_ms // 60_000
+        return Bucket(at_ms, published, delivered, settled, failed, dead, refused, self.lag.total, held, connections)
+
+    def _counts(self) -> tuple[int, ...]:
+        metrics = self._metrics
+        counters = (
+            metrics.published,
+            metrics.delivered,
+            metrics.settled,
+            metrics.failed,
+            metrics.dead,
+            metrics.refused,
+        )
+        return tuple([counter.total() for counter in counters])
 
     def capacity(self, state: State, topic: Topic) -> CapacityView:
         """How a topic's consumers keep up, as it was found last."""
         wall_ms = time.time_ns() // 1_000_000
-        return capacity(state, topic, self.lag_by_topic.get(topic.id, 0), self.lags.rates(topic.id), wall_ms)
+        return capacity(state, topic, self.lag.by_topic.get(topic.id, 0), self.lags.rates(topic.id), wall_ms)
 
     def topic(self, topic: int) -> TopicRates:
         return TopicRates(self, topic)

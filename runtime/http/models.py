@@ -97,6 +97,18 @@ class LogView(View, frozen=True):
     lane: PriorityName | None = None
 
 
+class CapacityView(View, frozen=True, omit_defaults=True):
+    """How a topic's consumers keep up: `status` is normal, warning, critical (publishers are slowed) or overloaded
+    (they are refused); `change` is messages a second that the lag grows by; `catch_up_seconds` is there while it
+    shrinks."""
+
+    status: str
+    lag: int
+    trend: str
+    change: float
+    catch_up_seconds: int | UnsetType = UNSET
+
+
 class TopicView(View, frozen=True):
     name: str
     partitions: int
@@ -104,6 +116,9 @@ class TopicView(View, frozen=True):
     created: int
     automatic: bool
     messages: int
+    publish_rate: float
+    deliver_rate: float
+    capacity: CapacityView
     settings: TopicSettingsView
     logs: list[LogView]
 
@@ -117,16 +132,18 @@ class TopicRow(View, frozen=True):
     messages: int
     publish_rate: float
     deliver_rate: float
+    capacity: CapacityView
 
 
 class TopicList(View, frozen=True, omit_defaults=True):
     topics: list[TopicRow]
-    total: int = 0
+    total: int
     next: str | None = None
 
 
 class TopicQuery(Body, frozen=True):
     pattern: str = "#"
+    contains: str = ""
     limit: Limit = 1_000
     after: str = ""
 
@@ -233,6 +250,7 @@ class GroupView(View, frozen=True):
     lag: int
     in_flight: int
     retrying: int
+    settle_rate: float
 
 
 class GroupList(View, frozen=True):
@@ -502,18 +520,6 @@ class Rates(View, frozen=True):
     fifteen: float
 
 
-class CapacityView(View, frozen=True, omit_defaults=True):
-    """How a topic's consumers keep up: `status` is normal, warning, critical (publishers are slowed) or overloaded
-    (they are refused); `change` is messages a second that the lag grows by; `catch_up_seconds` is there while it
-    shrinks."""
-
-    status: str
-    lag: int
-    trend: str
-    change: float
-    catch_up_seconds: int | UnsetType = UNSET
-
-
 class TopicStats(View, frozen=True):
     depth: int
     published: Rates
@@ -530,8 +536,9 @@ class GroupStats(View, frozen=True):
     dead_letters: Rates
 
 
-class Minute(View, frozen=True):
-    """What happened in one minute, for charts."""
+class Bucket(View, frozen=True):
+    """What happened in a stretch of time that began at `at`, for charts; `lag`, `in_flight` and `connections` are those
+    of its end."""
 
     at: int
     published: int
@@ -541,6 +548,7 @@ class Minute(View, frozen=True):
     dead_letters: int
     refused: int
     lag: int
+    in_flight: int
     connections: int
 
 
@@ -576,10 +584,14 @@ class Stats(View, frozen=True):
     counts: Counts
     topics: dict[str, TopicStats]
     groups: dict[str, GroupStats]
-    history: list[Minute]
+    recent_seconds: float
+    """How long a bucket of `recent` is; those of `history` are a minute."""
+    recent: list[Bucket]
+    history: list[Bucket]
 
 
 class StatsQuery(Body, frozen=True):
+    recent: Annotated[int, Meta(ge=0, le=120)] = 0
     history: Annotated[int, Meta(ge=0, le=1_440)] = 0
 
 

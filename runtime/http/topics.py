@@ -55,7 +55,7 @@ async def create(gate: Gate, call: Call[Nothing, NewTopic]) -> TopicView:
         lambda session, request: inputs.CreateTopic(session, request, body.name, partitions, lanes, config),
         meanings=MEANINGS,
     )
-    return view(gate.state, gate.topic(body.name))
+    return view(gate, gate.topic(body.name))
 
 
 async def show_all(gate: Gate, call: Call[TopicQuery, None]) -> TopicList:
@@ -66,7 +66,9 @@ async def show_all(gate: Gate, call: Call[TopicQuery, None]) -> TopicList:
     except BadName as error:
         raise Trouble(422, "invalid", str(error)) from None
     topics = state.durable.topics
-    found = sorted(topics[number].name for number in state.live.topic_trie.topics_for(pattern) if number in topics)
+    matching = (topics[number].name for number in state.live.topic_trie.topics_for(pattern) if number in topics)
+    wanted = call.query.contains.lower()
+    found = sorted(name for name in matching if wanted in name.lower())
     page = [name for name in found if name > call.query.after][: call.query.limit]
     rows = [_row(gate, state, topics[state.durable.topics_by_name[name]]) async for name in paced(page)]
     more = page[-1] if page and page[-1] != found[-1] else None
@@ -82,6 +84,7 @@ def _row(gate: Gate, state: State, topic: Topic) -> TopicRow:
         depth(state, topic),
         rates.published.one,
         rates.delivered.one,
+        gate.history.capacity(state, topic),
     )
 
 
@@ -92,7 +95,7 @@ def depth(state: State, topic: Topic) -> int:
 
 async def show(gate: Gate, call: Call[Nothing, None]) -> TopicView:
     """One topic."""
-    return view(gate.state, gate.topic(call.path["topic"]))
+    return view(gate, gate.topic(call.path["topic"]))
 
 
 async def change(gate: Gate, call: Call[Nothing, TopicSettings]) -> TopicView:
@@ -100,7 +103,7 @@ async def change(gate: Gate, call: Call[Nothing, TopicSettings]) -> TopicView:
     topic = gate.topic(call.path["topic"])
     config = configured(topic.config, call.body)
     await gate.ask(lambda session, request: inputs.ConfigureTopic(session, request, topic.name, config))
-    return view(gate.state, gate.topic(topic.name))
+    return view(gate, gate.topic(topic.name))
 
 
 async def delete(gate: Gate, call: Call[DeleteQuery, None]) -> Nothing:
@@ -182,9 +185,9 @@ _DURATIONS = {
 }
 
 
-def view(state: State, topic: Topic) -> TopicView:
+def view(gate: Gate, topic: Topic) -> TopicView:
     """A topic as JSON shows it."""
-    config = topic.config
+    state, config, rates = gate.state, topic.config, gate.history.topic(topic.id)
     sync = next(name for name, policy in SYNCS.items() if policy == config.sync)
     settings = TopicSettingsView(
         RetentionView(config.retention_ms / 3_600_000, config.retention_bytes, config.retention_count),
@@ -213,6 +216,9 @@ def view(state: State, topic: Topic) -> TopicView:
         topic.created_ms,
         topic.automatic,
         depth(state, topic),
+        rates.published.one,
+        rates.delivered.one,
+        gate.history.capacity(state, topic),
         settings,
         logs,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.core.records import TopicConfig
 from dovetail.runtime.http.app import ROUTES
-from dovetail.runtime.http.history import EVERY_S, Meter
+from dovetail.runtime.http.history import EVERY_S, RECENT_MAX, History, Meter
 from tests.broker.house import wait_until
 from tests.http.api import Api, Refused, text
 from tests.http.conftest import Start
@@ -75,6 +75,34 @@ def test_a_rate_is_right_from_the_first_look_and_fades() -> None:
         meter.tick({1: int(100 * EVERY_S)})
     rates = meter.rates(1)
     assert rates.one < rates.five < rates.fifteen < 100
+
+
+def test_what_happened_of_late_is_remembered_in_buckets(api: Api) -> None:
+    server = api.house.server
+    history = History(server.metrics)
+
+    def tick(at_ms: int) -> None:
+        api.house.call(lambda: history.tick(server.node.state, at_ms, 3))
+
+    api.join("billing", "orders")
+    tick(60_000)
+    for number in range(3):
+        api.publish("orders", str(number))
+    api.poll("billing", max=2)
+    tick(65_000)
+    tick(120_000)
+    first, second = history.recent
+    assert (first.at, first.published, first.delivered, first.lag) == (60_000, 3, 2, 3)
+    assert (first.in_flight, first.connections) == (2, 3)
+    assert (second.at, second.published, second.lag) == (65_000, 0, 3)
+    (minute,) = history.minutes
+    assert (minute.at, minute.published, minute.delivered) == (60_000, 3, 2)
+    for number in range(RECENT_MAX):
+        tick(120_000 + number)
+    assert len(history.recent) == RECENT_MAX
+    assert len(api.get("/v1/stats", recent=RECENT_MAX)["recent"]) <= RECENT_MAX
+    with pytest.raises(Refused):
+        api.get("/v1/stats", recent=RECENT_MAX + 1)
 
 
 def test_what_becomes_of_a_message_can_be_followed(api: Api) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.core.codes import Priority
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import State, Topic
-from dovetail.runtime.http.capacity import capacity, lags_by_topic
+from dovetail.runtime.http.capacity import capacity, lags_of
 from dovetail.runtime.http.models import CapacityView, Rates
 from tests.core.running import Running
 from tests.http.api import Api
@@ -26,7 +26,7 @@ def behind(count: int, config: TopicConfig = LIMITS) -> tuple[State, Topic, Runn
 def seen(count: int, change: float, config: TopicConfig = LIMITS) -> CapacityView:
     state, topic, broker = behind(count, config)
     rates = Rates(change, change, change)
-    return capacity(state, topic, lags_by_topic(state).get(topic.id, 0), rates, broker.now.wall_ms)
+    return capacity(state, topic, lags_of(state).by_topic.get(topic.id, 0), rates, broker.now.wall_ms)
 
 
 def test_the_status_is_the_level_that_publishers_feel() -> None:

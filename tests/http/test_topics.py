@@ -98,3 +98,17 @@ def test_browse_goes_by_offset_by_time_and_by_lane(api: Api) -> None:
     assert text(api.get("/v1/topics/plain/messages", since=stamps[0])["messages"][0]) == "0"
     assert len(api.get("/v1/topics/plain/messages", since="1h")["messages"]) == 3
     assert api.get("/v1/topics/plain/messages", since=stamps[-1] + 60_000)["messages"] == []
+
+
+def test_topics_are_found_by_a_part_of_their_name_page_by_page(api: Api) -> None:
+    for number in range(5):
+        api.publish(f"orders.{number}.eu", "x")
+    api.publish("stock", "x")
+    found = api.get("/v1/topics", contains="ers.", limit=3)
+    assert (found["total"], [each["name"] for each in found["topics"]]) == (5, [f"orders.{n}.eu" for n in range(3)])
+    rest = api.get("/v1/topics", contains="ers.", limit=3, after=found["next"])
+    assert [each["name"] for each in rest["topics"]] == ["orders.3.eu", "orders.4.eu"]
+    assert "next" not in rest
+    assert rest["topics"][0]["capacity"]["status"] == "normal"
+    assert api.get("/v1/topics", contains="STO")["total"] == 1
+    assert api.get("/v1/topics", contains="*")["total"] == 0
