@@ -4,7 +4,7 @@
 const main = document.querySelector("main");
 const dialog = document.querySelector("#dialog");
 const LOOK_MS = 2000;
-const POINTS = 90;
+const POINTS = 150;
 
 // Small helpers
 
@@ -13,10 +13,11 @@ function h(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "value") node.value = value;
-    else node.setAttribute(name, value === true ? "" : value);
+    else if (name !== "value") node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  // Last: a select takes the value of an option that it has.
+  if (attributes.value !== null && attributes.value !== undefined) node.value = attributes.value;
   return node;
 }
 
@@ -42,7 +43,13 @@ function textOf(base64) {
   }
 }
 
+// What went wrong is said where one looks: in the dialog, if one is open.
 function toast(text, bad = false) {
+  if (bad && dialog.open) {
+    dialog.querySelector(".error")?.remove();
+    dialog.querySelector(".foot").before(h("p", { class: "error", role: "alert" }, text));
+    return;
+  }
   const node = h("div", { class: bad ? "toast bad" : "toast" }, text);
   document.querySelector("#toasts").append(node);
   setTimeout(() => node.remove(), bad ? 8000 : 3500);
@@ -99,6 +106,8 @@ function form(title, fields, verb, act, danger = false) {
   return new Promise((resolve) => {
     const go = async (event) => {
       event.preventDefault();
+      const button = event.target.querySelector("button.main");
+      button.disabled = true;
       try {
         await act(values(event.target));
         dialog.close();
@@ -106,6 +115,7 @@ function form(title, fields, verb, act, danger = false) {
       } catch (error) {
         toast(error.message, true);
       }
+      button.disabled = false;
     };
     dialog.replaceChildren(
       h("h2", {}, title),
@@ -130,12 +140,25 @@ function show(title, ...content) {
 
 // Tables and charts
 
-function table(rows, columns, nothing) {
+// Columns with `by` can be sorted by; `keep` remembers which was chosen.
+function table(rows, columns, nothing, keep) {
   if (!rows.length) return h("div", { class: "nothing" }, nothing);
-  const kind = (column) => (column.number ? "number" : column.wide ? "wide" : null);
+  const kind = (column) => ["number", "wide", "line"].filter((each) => column[each]).join(" ") || null;
+  const sorted = keep?.sort && columns.find((column) => column.by && column.title === keep.sort.title);
+  if (sorted) {
+    const way = keep.sort.down ? -1 : 1;
+    rows = [...rows].sort((one, other) => way * (sorted.by(one) < sorted.by(other) ? -1 : sorted.by(one) > sorted.by(other) ? 1 : 0));
+  }
+  const title = (column) => {
+    if (!keep || !column.by) return h("th", { class: kind(column), scope: "col" }, column.title);
+    const mine = column === sorted;
+    const choose = () => { keep.sort = { title: column.title, down: mine ? !keep.sort.down : Boolean(column.number) }; look(); };
+    return h("th", { class: kind(column), scope: "col", "aria-sort": mine ? (keep.sort.down ? "descending" : "ascending") : null },
+      h("button", { class: "sort", onclick: choose }, column.title));
+  };
   return h("div", { class: "table" }, h("table", {},
-    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { class: kind(column), scope: "col" }, column.title)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: kind(column) }, column.cell(row))))))));
+    h("thead", {}, h("tr", {}, columns.map(title))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: kind(column), "data-title": column.title }, column.cell(row))))))));
 }
 
 const svg = (tag, attributes, ...children) => {
@@ -145,23 +168,44 @@ const svg = (tag, attributes, ...children) => {
   return node;
 };
 
-function chart(title, lines, unit, span) {
-  const most = Math.max(1, ...lines.flatMap((line) => line.points));
-  const width = Math.max(2, ...lines.map((line) => line.points.length)) - 1;
-  const place = (points) => points.map((value, at) => `${(at / width) * 100},${60 - (value / most) * 56}`).join(" L");
+// The next number that is easy to read on an axis: 1, 2 or 5 and zeros.
+const round = (most) => {
+  const size = 10 ** Math.floor(Math.log10(most));
+  return size * [1, 2, 5, 10].find((step) => step * size >= most);
+};
+
+// Lines over time, a point each `every` seconds and the last one now; what was then is shown under the pointer.
+function chart(title, lines, unit, every) {
+  const many = Math.max(...lines.map((line) => line.points.length));
+  const top = round(1.05 * Math.max(1, ...lines.flatMap((line) => line.points)));
+  const x = (at) => (at / Math.max(1, many - 1)) * 100;
+  const y = (value) => 60 - (value / top) * 58;
+  const ago = (at) => (at === many - 1 ? "now" : `${lasting((many - 1 - at) * every)} ago`);
+  const figures = lines.map(() => h("b", {}));
+  const time = h("span", { class: "soft" });
+  const pointer = svg("line", { class: "pointer", y1: 2, y2: 60, visibility: "hidden" });
+  const tell = (at) => {
+    lines.forEach((line, place) => (figures[place].textContent = short(line.points[at] ?? 0) + unit));
+    time.textContent = at === many - 1 ? "" : ago(at);
+  };
+  tell(many - 1);
   const picture = svg("svg", { viewBox: "0 0 100 60", preserveAspectRatio: "none", role: "img", "aria-label": title },
-    svg("line", { x1: 0, x2: 100, y1: 60, y2: 60 }), svg("line", { x1: 0, x2: 100, y1: 32, y2: 32 }), svg("line", { x1: 0, x2: 100, y1: 4, y2: 4 }));
-  for (const line of lines) {
-    if (line.points.length < 2) continue;
-    const end = ((line.points.length - 1) / width) * 100;
-    picture.append(svg("path", { class: "area", fill: line.colour, d: `M0,60 L${place(line.points)} L${end},60 Z` }),
-      svg("path", { class: "line", stroke: line.colour, d: `M${place(line.points)}` }));
+    ...[60, 31, 2].map((at) => svg("line", { x1: 0, x2: 100, y1: at, y2: at })), pointer);
+  for (const line of many > 1 ? lines : []) {
+    const points = line.points.map((value, at) => `${x(at)},${y(value)}`).join(" L");
+    picture.append(svg("path", { class: "area", fill: line.colour, d: `M0,60 L${points} L100,60 Z` }), svg("path", { class: "line", stroke: line.colour, d: `M${points}` }));
   }
-  return h("section", { class: "card chart" }, h("h2", {}, title),
-    h("div", { class: "legend" }, lines.map((line) => h("span", {}, h("i", { style: `background:${line.colour}` }), `${line.name} `,
-      h("b", {}, short(line.points.at(-1) ?? 0)), unit))),
-    picture,
-    h("div", { class: "scale" }, h("span", {}, span), h("span", {}, `top ${short(most)}${unit}`), h("span", {}, "now")));
+  picture.addEventListener("pointermove", (event) => {
+    if (many < 2) return;
+    const at = Math.round(((event.clientX - picture.getBoundingClientRect().left) / picture.clientWidth) * (many - 1));
+    for (const [name, value] of [["x1", x(at)], ["x2", x(at)], ["visibility", "visible"]]) pointer.setAttribute(name, value);
+    tell(Math.min(many - 1, Math.max(0, at)));
+  });
+  picture.addEventListener("pointerleave", () => { pointer.setAttribute("visibility", "hidden"); tell(many - 1); });
+  return h("section", { class: "card chart" }, h("h2", {}, title, " ", time),
+    h("div", { class: "legend" }, lines.map((line, place) => h("span", {}, h("i", { style: `background:${line.colour}` }), `${line.name} `, figures[place]))),
+    h("div", { class: "plot" }, h("span", { class: "top" }, short(top) + unit), picture, many > 1 ? null : h("span", { class: "nothing" }, "In a moment there is something to see.")),
+    h("div", { class: "scale" }, h("span", {}, many > 1 ? ago(0) : ""), h("span", {}, "now")));
 }
 
 const figure = (value, text, bad = false) => h("div", { class: bad ? "figure bad" : "figure" }, h("b", {}, value), h("span", {}, text));
@@ -169,71 +213,53 @@ const head = (title, crumbs, ...actions) =>
   h("div", { class: "head" }, crumbs ? h("div", { class: "crumb" }, crumbs) : null, h("h1", {}, title), h("span", { class: "space" }), ...actions);
 const card = (title, ...content) => h("section", { class: "card" }, title ? h("h2", {}, title) : null, ...content);
 
-// Live figures: differences of the broker's counters, taken with every look
-
-const live = { at: 0, counts: null, published: [], delivered: [], settled: [], failed: [], dead_letters: [], refused: [], lag: [], in_flight: [] };
-
-function note(stats) {
-  if (live.counts && stats.at > live.at) {
-    const seconds = (stats.at - live.at) / 1000;
-    for (const name of Object.keys(stats.counts)) push(live[name], Math.max(0, (stats.counts[name] - live.counts[name]) / seconds));
-    push(live.lag, stats.totals.lag);
-    push(live.in_flight, stats.totals.in_flight);
+// What a page has seen of a topic or group since it was opened: the broker keeps the history of the whole only.
+function push(keep, values) {
+  keep.seen ??= Object.fromEntries(Object.keys(values).map((name) => [name, []]));
+  for (const [name, value] of Object.entries(values)) {
+    keep.seen[name].push(value);
+    if (keep.seen[name].length > POINTS) keep.seen[name].shift();
   }
-  live.at = stats.at;
-  live.counts = stats.counts;
+  return keep.seen;
 }
 
-function push(points, value) {
-  points.push(value);
-  if (points.length > POINTS) points.shift();
-}
-
-async function watch() {
-  const [stats, dead] = await Promise.all([api("GET", "/v1/stats?history=120"), get("dlq")]);
-  note(stats);
-  setCount("dead", dead.total);
-  return { stats, dead };
-}
+const TRENDS = { growing: " ↗", shrinking: " ↘", steady: "" };
+const capacity = (each) => h("span", { class: "line", title: `its lag is ${each.trend}` }, pill(each.status), TRENDS[each.trend],
+  each.catch_up_seconds ? ` ${lasting(each.catch_up_seconds)} to go` : "");
 
 // Views
 
-async function overview() {
-  const [{ stats, dead }, health] = await Promise.all([watch(), api("GET", "/health")]);
-  const { totals, history } = stats;
-  const span = `${Math.max(1, Math.round((live.published.length * LOOK_MS) / 1000))} s ago`;
+async function overview(parts, keep) {
+  const [stats, dead, health] = await Promise.all([api("GET", "/v1/stats?recent=120&history=180"), get("dlq"), api("GET", "/health")]);
+  setCount("dead", dead.total);
+  const { totals, recent, history, recent_seconds: every } = stats;
+  const rates = (name) => recent.map((each) => each[name] / every);
+  const rate = (name) => short(rates(name).at(-1) ?? 0);
   const busiest = Object.entries(stats.topics).filter(([name]) => !name.endsWith(".dlq")).sort((a, b) => b[1].published.one + b[1].delivered.one - a[1].published.one - a[1].delivered.one).slice(0, 8);
   const behind = Object.entries(stats.groups).sort((a, b) => b[1].lag - a[1].lag).slice(0, 8);
-  const rate = (points) => short(points.at(-1) ?? 0);
+  const line = (name, colour, points) => ({ name, colour: `var(--${colour})`, points });
   return [
     head("Overview", null, h("span", { class: "soft" }, `broker ${health.broker} · version ${health.version} · up ${lasting(health.uptime_seconds)}`)),
     health.recommendations.length ? card("Needs attention", h("ul", {}, health.recommendations.map((each) => h("li", {}, each)))) : null,
     h("div", { class: "figures" },
-      figure(rate(live.published), "in / s"), figure(rate(live.delivered), "out / s"), figure(rate(live.settled), "acked / s"),
-      figure(short(totals.messages), "messages kept"), figure(short(totals.lag), "not settled yet"), figure(short(totals.in_flight), "in flight"),
+      figure(rate("published"), "in / s"), figure(rate("delivered"), "out / s"), figure(rate("settled"), "acked / s"),
+      figure(short(totals.messages), "messages kept"), figure(short(totals.lag), "lag"), figure(short(totals.in_flight), "in flight"),
       figure(short(dead.total), "dead letters", dead.total > 0), figure(short(totals.connections), "connections")),
     h("div", { class: "grid two" },
-      chart("Messages", [
-        { name: "in", colour: "var(--one)", points: live.published }, { name: "out", colour: "var(--two)", points: live.delivered },
-        { name: "acked", colour: "var(--three)", points: live.settled }], "/s", span),
-      chart("Waiting", [{ name: "not settled", colour: "var(--two)", points: live.lag }, { name: "in flight", colour: "var(--one)", points: live.in_flight }], "", span),
-      chart("Trouble", [
-        { name: "failed", colour: "var(--three)", points: live.failed }, { name: "dead letters", colour: "var(--bad)", points: live.dead_letters },
-        { name: "refused", colour: "var(--two)", points: live.refused }], "/s", span),
-      history.length > 1
-        ? chart("The last hours", [{ name: "in", colour: "var(--one)", points: history.map((each) => each.published) },
-            { name: "acked", colour: "var(--three)", points: history.map((each) => each.settled) }], "/min", `${history.length} min ago`)
-        : card("The last hours", h("div", { class: "nothing" }, "Minute by minute, once two have passed."))),
-    h("div", { class: "grid" },
+      chart("Messages", [line("in", "one", rates("published")), line("out", "two", rates("delivered")), line("acked", "three", rates("settled"))], "/s", every),
+      chart("Waiting", [line("lag", "two", recent.map((each) => each.lag)), line("in flight", "one", recent.map((each) => each.in_flight))], "", every),
+      chart("Trouble", [line("failed", "three", rates("failed")), line("dead letters", "bad", rates("dead_letters")), line("refused", "two", rates("refused"))], "/s", every),
+      chart("The last hours", [line("in", "one", history.map((each) => each.published)), line("acked", "three", history.map((each) => each.settled))], "/min", 60)),
+    h("div", { class: "grid two" },
       card("Busiest topics", table(busiest, [
-        { title: "topic", cell: ([name]) => link(name, "topics", name) }, { title: "messages", number: true, cell: ([, each]) => count(each.depth) },
-        { title: "in/s", number: true, cell: ([, each]) => count(each.published.one) }, { title: "out/s", number: true, cell: ([, each]) => count(each.delivered.one) },
-        { title: "capacity", cell: ([, each]) => h("span", {}, pill(each.capacity.status), ` ${each.capacity.trend}${each.capacity.catch_up_seconds ? `, caught up in ${lasting(each.capacity.catch_up_seconds)}` : ""}`) },
+        { title: "topic", wide: true, cell: ([name]) => link(name, "topics", name) }, { title: "messages", number: true, cell: ([, each]) => short(each.depth) },
+        { title: "in/s", number: true, cell: ([, each]) => short(each.published.one) }, { title: "out/s", number: true, cell: ([, each]) => short(each.delivered.one) },
+        { title: "capacity", cell: ([, each]) => capacity(each.capacity) },
       ], "No topics yet: publish something, or make one.")),
       card("Groups furthest behind", table(behind, [
-        { title: "group", cell: ([name]) => link(name, "groups", name) }, { title: "lag", number: true, cell: ([, each]) => count(each.lag) },
-        { title: "in flight", number: true, cell: ([, each]) => count(each.in_flight) }, { title: "acked/s", number: true, cell: ([, each]) => count(each.settled.one) },
-      ], "No groups yet."))),
+        { title: "group", wide: true, cell: ([name]) => link(name, "groups", name) }, { title: "lag", number: true, cell: ([, each]) => short(each.lag) },
+        { title: "in flight", number: true, cell: ([, each]) => short(each.in_flight) }, { title: "acked/s", number: true, cell: ([, each]) => short(each.settled.one) },
+      ], "No groups yet: they appear when a consumer names one."))),
   ];
 }
 
@@ -248,19 +274,23 @@ const filterBox = (keep, text) =>
   h("input", { type: "search", id: "filter", placeholder: text, "aria-label": text, value: keep.filter ?? "", style: "max-width:16rem",
     oninput: (event) => { keep.filter = event.target.value; look(); } });
 
+const ROWS = 500;
+
 async function topics(parts, keep) {
   if (parts.length) return topic(parts[0], keep);
-  const { topics: rows, total } = await get("topics");
-  const shown = rows.filter((row) => row.name.includes(keep.filter ?? ""));
+  const { topics: rows, total } = await api("GET", query("/v1/topics", { contains: keep.filter, limit: ROWS }));
   return [
     head("Topics", null, filterBox(keep, "Filter by name  ( / )"), h("button", { class: "main", onclick: newTopic, "data-key": "n" }, "New topic")),
-    card(null, table(shown, [
-      { title: "name", wide: true, cell: (row) => link(row.name, "topics", row.name) },
-      { title: "partitions", number: true, cell: (row) => row.partitions + (row.lanes ? " × 5 lanes" : "") },
-      { title: "messages", number: true, cell: (row) => count(row.messages) },
-      { title: "in/s", number: true, cell: (row) => count(row.publish_rate) }, { title: "out/s", number: true, cell: (row) => count(row.deliver_rate) },
-    ], total ? "None matches." : "No topics yet."),
-    total > rows.length ? h("div", { class: "soft" }, `The first ${rows.length} of ${total}.`) : null),
+    card(null, table(rows, [
+      { title: "name", wide: true, by: (row) => row.name, cell: (row) => link(row.name, "topics", row.name) },
+      { title: "partitions", number: true, by: (row) => row.partitions, cell: (row) => h("span", { class: "line" }, row.partitions + (row.lanes ? " × 5 lanes" : "")) },
+      { title: "messages", number: true, by: (row) => row.messages, cell: (row) => count(row.messages) },
+      { title: "in/s", number: true, by: (row) => row.publish_rate, cell: (row) => count(row.publish_rate) },
+      { title: "out/s", number: true, by: (row) => row.deliver_rate, cell: (row) => count(row.deliver_rate) },
+      { title: "lag", number: true, by: (row) => row.capacity.lag, cell: (row) => count(row.capacity.lag) },
+      { title: "capacity", cell: (row) => capacity(row.capacity) },
+    ], keep.filter ? "None matches." : "No topics yet: publish something, or make one.", keep),
+    total > rows.length ? h("div", { class: "soft" }, `The first ${count(rows.length)} of ${count(total)} by name: filter to see others.`) : null),
   ];
 }
 
@@ -290,8 +320,10 @@ async function topic(name, keep) {
   const page = await api("GET", query(`${where}/messages`, { limit: 20, ...said }));
   const browse = (change) => { Object.assign(said, change); look(); };
   const settings = found.settings;
+  const seen = push(keep, { in: found.publish_rate, out: found.deliver_rate, lag: found.capacity.lag });
   return [
     head(found.name, link("Topics", "topics"),
+      h("span", { class: "soft" }, capacity(found.capacity)),
       h("button", { class: "main", onclick: () => publish(found), "data-key": "n" }, "Publish"),
       h("button", { onclick: () => configure(found) }, "Settings"),
       h("button", { class: "danger", onclick: () => confirm(`Delete ${found.name}?`, `${count(found.messages)} messages go with it` +
@@ -299,6 +331,9 @@ async function topic(name, keep) {
         await api("DELETE", `${where}?force=true`);
         location.hash = "#/topics";
       }) }, "Delete")),
+    h("div", { class: "grid two" },
+      chart("Messages, average of a minute", [{ name: "in", colour: "var(--one)", points: seen.in }, { name: "out", colour: "var(--two)", points: seen.out }], "/s", LOOK_MS / 1000),
+      chart("Lag of the group furthest behind", [{ name: "lag", colour: "var(--two)", points: seen.lag }], "", LOOK_MS / 1000)),
     card("Messages",
       h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); const asked = values(event.target);
         browse({ partition: Number(asked.partition), priority: asked.priority ?? "", offset: asked.since ? null : Number(asked.offset), since: asked.since || null }); } },
@@ -309,8 +344,8 @@ async function topic(name, keep) {
         h("button", {}, "Browse")),
       table(page.messages, [
         { title: "offset", number: true, cell: (each) => h("button", { class: "quiet small mono", onclick: () => message(each) }, String(each.offset)) },
-        { title: "time (UTC)", cell: (each) => h("span", { class: "soft" }, when(each.timestamp)) }, { title: "key", cell: (each) => each.key ?? "" },
-        { title: "value", wide: true, cell: (each) => h("code", {}, textOf(each.value).slice(0, 160)) },
+        { title: "time (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.timestamp)) }, { title: "key", line: true, cell: (each) => each.key ?? "" },
+        { title: "value", line: true, cell: (each) => h("code", {}, textOf(each.value).slice(0, 300)) },
       ], "Nothing here."),
       h("div", { class: "foot" },
         h("button", { class: "small", disabled: !page.start && !said.offset, onclick: () => browse({ offset: Math.max(page.start, (page.messages[0]?.offset ?? page.end) - 20), since: null }) }, "‹ Older"), " ",
@@ -379,8 +414,8 @@ async function take(name, patterns) {
     const reason = dialog.querySelector("[name=reason]").value;
     try {
       await api("POST", `${where}/${verb}`, { receipts: [found.receipt], ...(verb === "ack" || !reason ? {} : { reason }) });
-      toast(text);
-    } catch (error) { toast(error.message, true); }
+    } catch (error) { return toast(error.message, true); }
+    toast(text);
     dialog.close();
   };
   show(found.message_id, h("dl", {}, ...[["group", name], ["try", found.attempt], ["key", found.key ?? "–"], ["yours until", `${when(found.deadline)} UTC`]].flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, String(value))])),
@@ -394,49 +429,59 @@ const consume = () => form("Consume", [
   field("group", "Group (it is made if there is none)", { required: true, autofocus: true }), field("topics", "Topics or patterns, divided by spaces", { required: true }),
 ], "Take a message", async (said) => { setTimeout(() => take(said.group, said.topics.split(/\s+/).filter(Boolean)).catch((error) => toast(error.message, true))); });
 
+const standing = (row) => (row.state === "empty" && row.lag ? h("span", { class: "pill silent", title: "It has messages and nobody to read them" }, "nobody reads") : pill(row.state));
+
 async function groups(parts, keep) {
-  if (parts.length) return group(parts[0]);
+  if (parts.length) return group(parts[0], keep);
   const { groups: rows } = await get("groups");
   const shown = rows.filter((row) => row.name.includes(keep.filter ?? ""));
   return [
     head("Groups", null, filterBox(keep, "Filter by name  ( / )"), h("button", { class: "main", onclick: consume, "data-key": "n" }, "Consume…")),
     card(null, table(shown, [
-      { title: "name", wide: true, cell: (row) => link(row.name, "groups", row.name) }, { title: "state", cell: (row) => pill(row.state) },
-      { title: "mode", cell: (row) => `${row.mode} · ${row.strategy}` }, { title: "members", number: true, cell: (row) => row.members },
-      { title: "lag", number: true, cell: (row) => count(row.lag) }, { title: "in flight", number: true, cell: (row) => count(row.in_flight) },
-      { title: "retrying", number: true, cell: (row) => count(row.retrying) }, { title: "reads", cell: (row) => h("code", {}, row.patterns.join(", ")) },
-    ], "No groups yet: they appear when a consumer names one.")),
+      { title: "name", wide: true, by: (row) => row.name, cell: (row) => link(row.name, "groups", row.name) },
+      { title: "state", by: (row) => row.state, cell: (row) => standing(row) },
+      { title: "mode", by: (row) => row.mode + row.strategy, cell: (row) => h("span", { class: "line" }, `${row.mode} · ${row.strategy}`) },
+      { title: "members", number: true, by: (row) => row.members, cell: (row) => row.members },
+      { title: "lag", number: true, by: (row) => row.lag, cell: (row) => count(row.lag) }, { title: "in flight", number: true, by: (row) => row.in_flight, cell: (row) => count(row.in_flight) },
+      { title: "retrying", number: true, by: (row) => row.retrying, cell: (row) => count(row.retrying) }, { title: "acked/s", number: true, by: (row) => row.settle_rate, cell: (row) => count(row.settle_rate) },
+      { title: "reads", cell: (row) => h("code", {}, row.patterns.join(", ")) },
+    ], rows.length ? "None matches." : "No groups yet: they appear when a consumer names one.", keep)),
   ];
 }
 
-async function group(name) {
+async function group(name, keep) {
   const where = "/v1/" + path("groups", name);
   const [found, lag, members, pending] = await Promise.all(["", "/lag", "/members", "/pending"].map((end) => api("GET", where + end)));
   const act = (text, verb, run) => async () => { try { await run(); toast(text); look(); } catch (error) { toast(error.message, true); } };
+  const shared = found.mode === "shared";
+  const seen = push(keep, { lag: found.lag, held: found.in_flight, acked: found.settle_rate });
   return [
-    head(found.name, link("Groups", "groups"), pill(found.state), h("span", { class: "pill" }, `${found.mode} · ${found.strategy}`),
-      h("button", { class: "main", onclick: () => take(name, found.patterns).catch((error) => toast(error.message, true)), "data-key": "n" }, "Take a message"),
-      h("button", { onclick: () => reset(where, lag) }, "Move…"),
+    head(found.name, link("Groups", "groups"), standing(found), h("span", { class: "pill" }, `${found.mode} · ${found.strategy}`), h("span", { class: "soft" }, "reads ", h("code", {}, found.patterns.join(", "))),
+      h("button", { onclick: () => take(name, found.patterns).catch((error) => toast(error.message, true)), "data-key": "n" }, "Take a message"),
+      h("button", { onclick: () => reset(where, lag) }, "Reset…"),
       found.mode === "partitioned" ? h("button", { onclick: act("A new plan is made", "", () => api("POST", `${where}/rebalance`)) }, "Rebalance")
         : null,
       found.members ? null : h("button", { onclick: () => form("Strategy", [field("strategy", "Strategy", { value: found.strategy,
         choices: ["round-robin", "least-loaded", "range", "partitioned-round-robin", "sticky", "cooperative-sticky"] })], "Save", (said) => api("PATCH", where, said)) }, "Strategy")),
-    h("div", { class: "figures" }, figure(short(found.lag), "not settled yet"), figure(short(found.in_flight), "in flight"), figure(short(found.retrying), "waiting for a retry"),
+    h("div", { class: "figures" }, figure(short(found.lag), "lag", standing(found).textContent === "nobody reads"), figure(short(found.in_flight), "in flight"), figure(short(found.retrying), "waiting for a retry"), figure(short(found.settle_rate), "acked / s"),
       figure(found.members, "members"), figure(found.generation, "generation")),
+    h("div", { class: "grid two" },
+      chart("Waiting", [{ name: "lag", colour: "var(--two)", points: seen.lag }, { name: "in flight", colour: "var(--one)", points: seen.held }], "", LOOK_MS / 1000),
+      chart("Acked, average of a minute", [{ name: "acked", colour: "var(--three)", points: seen.acked }], "/s", LOOK_MS / 1000)),
     card("Members", table(members.members, [
       { title: "member", cell: (each) => h("code", {}, each.id) }, { title: "address", cell: (each) => each.address }, { title: "health", cell: (each) => pill(each.health) },
-      { title: "seen", number: true, cell: (each) => `${each.seen_seconds_ago.toFixed(1)} s ago` }, { title: "in flight", number: true, cell: (each) => each.in_flight },
+      { title: "seen", number: true, line: true, cell: (each) => `${each.seen_seconds_ago.toFixed(1)} s ago` }, { title: "in flight", number: true, cell: (each) => each.in_flight },
       { title: "oldest", number: true, cell: (each) => `${each.oldest_pending_seconds.toFixed(1)} s` }, { title: "mean", number: true, cell: (each) => `${count(each.mean_processing_ms)} ms` },
-      { title: "errors", number: true, cell: (each) => `${(each.error_rate * 100).toFixed(1)}%` }, { title: "partitions", number: true, cell: (each) => each.assignments.length },
+      { title: "errors", number: true, cell: (each) => `${(each.error_rate * 100).toFixed(1)}%` }, ...(shared ? [] : [{ title: "partitions", number: true, cell: (each) => each.assignments.length }]),
       { title: "", cell: (each) => h("div", { class: "actions" }, h("button", { class: "small danger", onclick: () => confirm(`Take ${each.id} out?`,
         "Its connection is closed and what it holds goes to others.", "Take out", () => api("DELETE", `${where}/members/${encodeURIComponent(each.id)}`)) }, "Take out")) },
     ], "Nobody is in it now; its place is kept.")),
     h("div", { class: "grid" },
-      card("Lag by partition", table(lag.partitions.slice(0, 200), [
+      card("Lag by partition", table(lag.partitions.sort((one, other) => other.lag - one.lag).slice(0, LAGS), [
         { title: "topic", cell: (row) => link(row.topic, "topics", row.topic) }, { title: "partition", number: true, cell: (row) => row.partition + (row.lane ? ` · ${row.lane}` : "") },
         { title: "settled to", number: true, cell: (row) => count(row.floor) }, { title: "end", number: true, cell: (row) => count(row.end) },
-        { title: "lag", number: true, cell: (row) => count(row.lag) }, { title: "age", number: true, cell: (row) => lasting(row.lag_seconds) }, { title: "member", cell: (row) => row.member ?? "" },
-      ], "It reads nothing yet.")),
+        { title: "lag", number: true, cell: (row) => count(row.lag) }, { title: "age", number: true, cell: (row) => lasting(row.lag_seconds) }, ...(shared ? [] : [{ title: "member", cell: (row) => row.member ?? "–" }]),
+      ], "It reads nothing yet."), lag.partitions.length > LAGS ? h("div", { class: "soft" }, `The ${LAGS} furthest behind of ${count(lag.partitions.length)}.`) : null),
       card(`Under way (${count(pending.total)})`, table(pending.pending, [
         { title: "range", cell: (row) => h("code", {}, `${row.topic}:${row.partition}:${row.first}${row.last > row.first ? "–" + row.last : ""}`) }, { title: "state", cell: (row) => pill(row.state) },
         { title: "member", cell: (row) => row.member }, { title: "attempt", number: true, cell: (row) => row.attempt }, { title: "due in", number: true, cell: (row) => `${row.seconds.toFixed(0)} s` },
@@ -444,11 +489,12 @@ async function group(name) {
   ];
 }
 
-const reset = (where, lag) => form("Move the group's place", [
+const LAGS = 100;
+const reset = (where, lag) => form("Reset the group's place", [
   h("div", { class: "soft" }, "What its members hold is taken from them; attempts begin anew."),
   field("to", "To: earliest, latest, an offset, a time, or how long ago (5m)", { required: true, value: "earliest", autofocus: true }),
   field("topic", "Only in topic", { choices: ["", ...new Set(lag.partitions.map((row) => row.topic))] }),
-], "Move", async (said) => {
+], "Reset", async (said) => {
   const body = { to: said.to };
   if (said.topic) body.topic = said.topic;
   const moved = await api("POST", `${where}/offsets`, body);
@@ -494,7 +540,7 @@ async function deadOf(name, keep) {
         field("newer_than", "Since (1h)", { value: said.newer_than }), h("button", {}, "Filter")),
       table(page.entries, [
         { title: "message", cell: (each) => h("button", { class: "quiet small mono", onclick: () => letter(where, each) }, each.original_id || String(each.offset)) },
-        { title: "died (UTC)", cell: (each) => h("span", { class: "soft" }, when(each.died)) }, { title: "group", cell: (each) => each.group }, { title: "reason", cell: (each) => each.reason },
+        { title: "died (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.died)) }, { title: "group", cell: (each) => each.group }, { title: "reason", cell: (each) => each.reason },
         { title: "tries", number: true, cell: (each) => each.attempts }, { title: "error", wide: true, cell: (each) => each.error },
         { title: "", cell: (each) => h("div", { class: "actions" }, h("button", { class: "small", onclick: () => replay(where, { offsets: [each.offset] }, 1) }, "Replay")) },
       ], "None matches."),
@@ -549,11 +595,12 @@ async function connections(parts, keep) {
   return [
     head("Connections", null, filterBox(keep, "Filter  ( / )")),
     card(null, table(shown, [
-      { title: "session", number: true, cell: (row) => row.session }, { title: "client", wide: true, cell: (row) => row.client }, { title: "address", cell: (row) => h("code", {}, row.address) },
-      { title: "seen", number: true, cell: (row) => `${row.seen_seconds_ago.toFixed(1)} s ago` },
+      { title: "session", number: true, by: (row) => row.session, cell: (row) => row.session }, { title: "client", wide: true, by: (row) => row.client, cell: (row) => row.client },
+      { title: "address", by: (row) => row.address, cell: (row) => h("code", {}, row.address) },
+      { title: "seen", number: true, line: true, by: (row) => row.seen_seconds_ago, cell: (row) => `${row.seen_seconds_ago.toFixed(1)} s ago` },
       { title: "groups", cell: (row) => row.groups.flatMap((name, at) => [at ? ", " : "", link(name, "groups", name)]) },
-      { title: "subscriptions", number: true, cell: (row) => row.subscriptions }, { title: "in flight", number: true, cell: (row) => count(row.in_flight) },
-    ], "Nobody is connected."), total > rows.length ? h("div", { class: "soft" }, `The first ${rows.length} of ${total}.`) : null),
+      { title: "subscriptions", number: true, by: (row) => row.subscriptions, cell: (row) => row.subscriptions }, { title: "in flight", number: true, by: (row) => row.in_flight, cell: (row) => count(row.in_flight) },
+    ], rows.length ? "None matches." : "Nobody is connected.", keep), total > rows.length ? h("div", { class: "soft" }, `The first ${rows.length} of ${total}.`) : null),
   ];
 }
 
@@ -568,7 +615,7 @@ async function settings(parts, keep) {
     head("Settings", null, filterBox(keep, "Filter by key  ( / )")),
     card(null, table(shown, [
       { title: "key", cell: (row) => h("code", {}, row.key) }, { title: "value", cell: (row) => h("b", {}, row.value || "–") },
-      { title: "", cell: (row) => (row.changeable ? h("button", { class: "small", "aria-label": `Change ${row.key}`, onclick: () => change(row) }, "Change…") : h("span", { class: "soft" }, "restart")) },
+      { title: "to change", cell: (row) => (row.changeable ? h("button", { class: "small", "aria-label": `Change ${row.key}`, onclick: () => change(row) }, "Change…") : h("span", { class: "soft line" }, "takes a restart")) },
       { title: "from", cell: (row) => h("span", { class: row.origin === "default" ? "soft" : "pill" }, row.origin) }, { title: "what for", wide: true, cell: (row) => h("span", { class: "soft" }, row.says) },
     ], "None matches.")),
   ];
@@ -576,7 +623,7 @@ async function settings(parts, keep) {
 
 const DEEP_MS = 30000;
 const DOES = {
-  normal: "Everything.", throttled: "Confirms are held back, less important messages are refused.", "read-only": "No messages are taken; delivery goes on.",
+  normal: "The broker does everything.", throttled: "Confirms are held back, less important messages are refused.", "read-only": "No messages are taken; delivery goes on.",
   maintenance: "Like read-only, and /ready says no, so that balancers send nobody here.", emergency: "No new connections either; those that are there are served.",
 };
 
@@ -601,11 +648,12 @@ async function health(parts, keep) {
       h("button", { class: found.level === "normal" ? null : "main", onclick: change }, "Level…"),
       h("button", { onclick: reload }, "Reload"),
       h("button", { onclick: async () => { await api("POST", "/admin/checkpoint"); toast("A checkpoint is being written"); } }, "Checkpoint")),
-    card("Components", table(found.components, [{ title: "component", cell: (row) => row.name }, { title: "", cell: (row) => pill(row.status) }, { title: "", wide: true, cell: (row) => row.says }], "")),
+    card("Components", table(found.components, [{ title: "component", cell: (row) => row.name }, { title: "status", cell: (row) => pill(row.status) }, { title: "what it says", wide: true, cell: (row) => row.says }], "")),
     card(`Level: ${found.level}`, h("p", {}, DOES[found.level]), level?.asked.length ? table(level.asked, [
       { title: "asked by", cell: (row) => row.source }, { title: "level", cell: (row) => pill(row.level) }, { title: "why", wide: true, cell: (row) => row.reason }], "") : null),
     card("Broker", h("dl", {}, ...[["id", found.broker], ["version", found.version], ["up", lasting(found.uptime_seconds)], ["stored to", `lsn ${count(found.stored_lsn)}`]]
-      .flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), h("p", {}, h("a", { href: "/docs" }, "HTTP API"), " · ", h("a", { href: "/metrics" }, "metrics"))),
+      .flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])), h("p", {}, h("a", { href: "/docs" }, "HTTP API"), " · ", h("a", { href: "/metrics" }, "metrics")),
+      sessionStorage.getItem("token") ? h("button", { class: "small", onclick: () => { sessionStorage.removeItem("token"); look(); } }, "Forget the token") : null),
   ];
 }
 
@@ -658,7 +706,7 @@ async function look() {
   if (moved) {
     keep = {};
     here = location.hash;
-    main.scrollIntoView();
+    scrollTo(0, 0);
     document.title = `${parts[0] ?? SECTIONS.find(([each]) => each === name)?.[1] ?? "Message"} · Dovetail`;
     get("dlq").then((found) => setCount("dead", found.total), () => {});
     for (const each of document.querySelectorAll("nav a")) each.toggleAttribute("aria-current", each.dataset.view === name);
@@ -667,37 +715,53 @@ async function look() {
   try {
     const found = await VIEWS[name](parts, keep);
     if (mine !== looking) return;
-    paint(found);
+    paint(found, moved);
     state("ok");
   } catch (error) {
     if (mine !== looking) return;
     if (!(error instanceof Refused)) state("unreachable");
-    if (moved) paint([head("This can't be shown", null), card(null, error.message)]);
+    // Without an answer the page stays as it was; a refusal says that it is not true any more.
+    if (moved || error instanceof Refused) paint([head("This can't be shown", null), card(null, error.message)], moved);
   }
   timer = setTimeout(look, LOOK_MS);
 }
 
-function paint(found) {
-  // What somebody is typing into stays as it is: only its surroundings are new.
+// What somebody types into, presses, has marked or comes back to stays as it is, and the next look shows what is new.
+let pressed = false;
+addEventListener("pointerdown", () => (pressed = true));
+for (const name of ["pointerup", "pointercancel", "blur"]) addEventListener(name, () => setTimeout(() => (pressed = false)));
+const marks = () => { const chosen = getSelection(); return chosen.type === "Range" && main.contains(chosen.anchorNode); };
+
+// What a link or button is about: its place may be another one after the next look.
+const about = (node) => [node.tagName, node.getAttribute("href"), node.getAttribute("aria-label"), node.textContent, node.closest("tr")?.cells[0].textContent].join("|");
+
+function paint(found, moved) {
   const busy = main.contains(document.activeElement) ? document.activeElement : null;
-  if (busy?.closest("form.row")) return;
+  if (!moved && (busy?.closest("form.row") || pressed || dialog.open || marks())) return;
   const place = busy?.id === "filter" ? busy.selectionStart : null;
+  const focused = busy && busy !== main && place === null ? about(busy) : null;
   const scrolled = [...main.querySelectorAll(".table")].map((each) => each.scrollLeft);
-  const focused = busy && busy.id !== "filter" ? [...main.querySelectorAll("a, button")].indexOf(busy) : -1;
   main.replaceChildren(...found.filter(Boolean));
-  main.querySelectorAll(".table").forEach((each, at) => (each.scrollLeft = scrolled[at] ?? 0));
-  if (place !== null) {
-    const box = main.querySelector("#filter");
-    box?.focus();
-    box?.setSelectionRange(place, place);
-  } else if (focused >= 0) {
-    main.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
+  main.querySelectorAll(".table").forEach((each, at) => (each.scrollLeft = moved ? 0 : (scrolled[at] ?? 0)));
+  if (place !== null && main.querySelector("#filter")) {
+    main.querySelector("#filter").focus();
+    main.querySelector("#filter").setSelectionRange(place, place);
+  } else if (busy) {
+    const same = [...main.querySelectorAll("a, button")].find((each) => about(each) === focused);
+    (same ?? main).focus({ preventScroll: true });
   }
 }
 
+const clock = () => new Date().toTimeString().slice(0, 8);
+let answered = clock();
+
 async function state(reached) {
   const node = document.querySelector("#health");
-  if (reached !== "ok") {
+  const banner = document.querySelector("#banner");
+  banner.hidden = reached === "ok";
+  if (reached === "ok") answered = clock();
+  else {
+    banner.textContent = `The broker does not answer. What you see is from ${answered}; it is asked again every ${LOOK_MS / 1000} s.`;
     node.className = "pill failed";
     node.textContent = "unreachable";
     return;
@@ -706,6 +770,11 @@ async function state(reached) {
   node.className = `pill ${found?.status ?? "failed"}`;
   node.textContent = found ? (found.level === "normal" ? found.status : found.level) : "unreachable";
 }
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
 
 document.querySelector("#find").addEventListener("submit", (event) => {
   event.preventDefault();

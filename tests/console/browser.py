@@ -15,6 +15,8 @@ import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE_S = 30.0
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), " ": (32, " "), "Backspace": (8, "")}
+"""Keys that are no letters: their codes, and what they type."""
 
 
 def find_browser() -> str | None:
@@ -83,8 +85,16 @@ class Page:
         await self.until(f"!!document.querySelector('dialog [name={name}]')")
         await self.run(f"document.querySelector('dialog [name={name}]').value = {json.dumps(value)}")
 
-    async def key(self, key: str) -> None:
-        await self.run(f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}, bubbles: true}}))")
+    async def key(self, key: str, *, shift: bool = False) -> None:
+        """Press a key as somebody at the keyboard would: the browser's own handling included."""
+        code, text = KEYS.get(key) or (ord(key.upper()) if key.isalnum() else 0, key)
+        press = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **press)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **press)
+
+    async def type(self, text: str) -> None:
+        for each in text:
+            await self.key(each)
 
     async def picture(self) -> bytes:
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])

@@ -130,6 +130,35 @@ async def _consumer(api: Api, tmp_path: Path) -> None:
 
 
 @needs_browser
+def test_what_is_marked_stays_marked_and_a_broker_that_is_gone_is_said(api: Api, tmp_path: Path) -> None:
+    asyncio.run(_gone(api, tmp_path))
+
+
+async def _gone(api: Api, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    await asyncio.to_thread(lambda: api.post("/v1/topics", name="jobs", lanes=True))
+    async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/#/topics/jobs") as page:
+        await page.sees("Nobody reads it now.")
+        assert await page.run("document.querySelector('main select').value") == "normal"
+        await page.run("getSelection().selectAllChildren(document.querySelector('h1'))")
+        asked = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/health')).length"
+        before = await page.run(asked)
+        await page.run("dispatchEvent(new Event('hashchange'))")
+        await page.until(f"{asked} > {before}")
+        assert await page.run("getSelection().toString()") == "jobs"
+        await page.run("getSelection().removeAllRanges()")
+        await asyncio.to_thread(lambda: api.publish("jobs", "fresh"))
+        await page.sees("fresh")
+        assert await page.run("document.querySelector('#banner').hidden")
+        await asyncio.to_thread(api.house.stop)
+        await page.run("dispatchEvent(new Event('hashchange'))")
+        await page.until("!document.querySelector('#banner').hidden")
+        await page.sees("The broker does not answer.")
+        await page.sees("fresh")
+        assert page.troubles == []
+
+
+@needs_browser
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
 def test_every_page_shows_itself_without_trouble_and_within_its_width(
     api: Api, tmp_path: Path, theme: str, width: int
