@@ -633,8 +633,8 @@ def single(
     end = len(section)
     for _ in range(header.record_count):
         begin = at
-        start, at = _record_bounds(section, begin, end)
-        if _offset_delta(section, start) == offset - header.base_offset:
+        delta, at = _place(section, begin, end)
+        if delta == offset - header.base_offset:
             record, _, _ = _read_record(section, begin, end, header)
             new = (record.key, record.value, record.headers + tuple(extra_headers))
             return build([new], timestamp_ms=record.timestamp_ms)
@@ -657,8 +657,8 @@ def trim(data: bytes | memoryview, first: int, last: int) -> bytes | memoryview:
     begin = stop = count = 0
     for _ in range(header.record_count):
         before = at
-        start, at = _record_bounds(data, at, end)
-        offset = header.base_offset + _offset_delta(data, start)
+        delta, at = _place(data, at, end)
+        offset = header.base_offset + delta
         if offset > last:
             break
         if offset >= first:
@@ -682,11 +682,20 @@ def select(
     kept: list[bytes] = []
     for _ in range(header.record_count):
         before = at
-        start, at = _record_bounds(section, at, len(section))
-        if header.base_offset + _offset_delta(section, start) in keep:
+        delta, at = _place(section, at, len(section))
+        if header.base_offset + delta in keep:
             kept.append(section[before:at])
     packed = compress(codecs, Compression(header.compression), b"".join(kept)) if kept else b""
     return _assemble(replace(header, record_count=len(kept)), packed)
+
+
+def _place(section: bytes, at: int, end: int) -> tuple[int, int]:
+    """The offset delta of the record whose length is at `at`, and where it ends."""
+    delta, _, _, stop = _skim(section, at, end)
+    if delta >= 0:
+        return delta, stop
+    start, stop = _record_bounds(section, at, end)
+    return _offset_delta(section, start), stop
 
 
 def _offset_delta(section: bytes, start: int) -> int:

@@ -391,8 +391,9 @@ class Consumer(Client):
             return [wire.SettleItem(message.lease, SettleAction.ACK, first, last)]
         items: list[wire.SettleItem] = []
         middle = (first + last) // 2 if habits.in_parts else last
+        action_of = self._actions(message.topic, message.partition)
         for offset in range(first, last + 1):
-            action = self._action(message.topic, message.partition, offset, message.attempt)
+            action = action_of(offset, message.attempt)
             before = items[-1] if items else None
             if before is not None and before.action == action and offset != middle + 1:
                 items[-1] = wire.SettleItem(before.lease, action, before.first, offset, before.reason)
@@ -400,24 +401,35 @@ class Consumer(Client):
                 items.append(wire.SettleItem(message.lease, action, offset, offset, 1))
         return items
 
-    def _action(self, topic: str, partition: int, offset: int, attempt: int) -> SettleAction:
-        about = (topic, partition, offset)
-        if dice.draw(self.world.plan.seed, "poison", *about) < self.world.plan.poison:
-            return SettleAction.NACK
-        if self.is_good:
-            return SettleAction.ACK
-        if self._draw("reject", *about) < self.habits.reject:
-            return SettleAction.REJECT
-        if self._draw("nack", *about, attempt) < self.habits.nack:
-            return SettleAction.NACK
-        return SettleAction.ACK
+    def _actions(self, topic: str, partition: int) -> Callable[[int, int], SettleAction]:
+        """What becomes of each offset of a partition at each attempt."""
+        seed, habits = self.world.plan.seed, self.habits
+        is_poison = self._odds(self.world.plan.poison, dice.series(seed, "poison", topic, partition))
+        is_rejected = self._odds(habits.reject, dice.series(seed, self.name, "reject", topic, partition))
+        fails = self._odds(habits.nack, dice.series(seed, self.name, "nack", topic, partition))
+
+        def action_of(offset: int, attempt: int) -> SettleAction:
+            if is_poison(offset):
+                return SettleAction.NACK
+            if self.is_good:
+                return SettleAction.ACK
+            if is_rejected(offset):
+                return SettleAction.REJECT
+            return SettleAction.NACK if fails(offset, attempt) else SettleAction.ACK
+
+        return action_of
+
+    @staticmethod
+    def _odds(per_mille: int, drawn: Callable[..., int]) -> Callable[..., bool]:
+        """Whether chance strikes, so many times in a thousand."""
+        return (lambda *about: drawn(*about) < per_mille) if per_mille else (lambda *about: False)
 
     def _settle_single(self, line: Line, message: wire.Delivery) -> None:
         if not self.is_good and self._draw("ignore", message.message_id) < self.habits.ignore:
             return
         bare, _, number = message.message_id.rpartition("#")
         topic, partition, offset = bare.rsplit(":", 2)
-        action = self._action(topic, int(partition.partition(".")[0]), int(offset), int(number))
+        action = self._actions(topic, int(partition.partition(".")[0]))(int(offset), int(number))
         if action == SettleAction.ACK:
             self.request(wire.Ack(message.message_id))
         else:

@@ -7,6 +7,7 @@ Never     reads the machine's randomness, clock or hash order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from zlib import crc32
 
@@ -19,3 +20,9 @@ def stream(seed: int, name: str) -> Random:
 def draw(seed: int, *about: object) -> int:
     """A number from 0 to 999 that is fixed for a run and what it is about."""
     return (crc32(repr((seed, about)).encode()) >> 8) % 1000
+
+
+def series(seed: int, *about: object) -> Callable[..., int]:
+    """`draw` for one thing after the other: `series(seed, "poison", topic)(7)` is `draw(seed, "poison", topic, 7)`."""
+    begun = crc32(repr((seed, about)).removesuffix("))").encode())
+    return lambda *last: (crc32(f", {', '.join(map(repr, last))}))".encode(), begun) >> 8) % 1000

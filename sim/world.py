@@ -286,16 +286,19 @@ class World:
 
     def _drain(self) -> Generator[simpy.Event, Any, None]:
         deadline_us = self.now_us + (self.plan.drain_ms + self.broker.clock.behind_ms()) * 1000
-        left = ["the run has just been healed"]
-        while left:
+        is_over = False
+        while not is_over:
             yield self.env.timeout(LOOK_MS * 1000)
             if self.broker.is_damaged and not self.plan.repair:
                 return
             if not self.auditor.is_busy:
                 self.auditor.audit(self._logs())
-                left = self._left()
-            if (left and self.now_us > deadline_us) or self._stuck:
-                raise Stuck("; ".join([self._stuck] if self._stuck else left))
+                is_over = not self._under_way() and self.books.drain.is_over()
+            if self._stuck:
+                raise Stuck(self._stuck)
+            if not is_over and self.now_us > deadline_us:
+                left = self._under_way() + self.books.drain.left(self.now_us)
+                raise Stuck("; ".join(left) or "the auditor's last reads are not answered")
         self.books.dead_letters.check_settled()
         yield from self._last_look()
 
@@ -323,8 +326,8 @@ class World:
         dead = {(f"{topic}.dlq", 0) for topic, _ in known if not topic.endswith(".dlq")}
         return sorted(known | dead)
 
-    def _left(self) -> list[str]:
-        """What is not done yet, in words."""
+    def _under_way(self) -> list[str]:
+        """What producers and the broker have not done yet, in words."""
         left = [
             f"producer {producer.name} waits for {producer.unconfirmed} confirmations"
             for producer in self.producers.values()
@@ -335,4 +338,4 @@ class World:
             left.append("the broker is not up")
         elif node.behind_lsn < node.state.live.stored_lsn:
             left.append(f"the logs' files are at lsn {node.behind_lsn}, the journal at {node.state.live.stored_lsn}")
-        return left + self.books.drain.left(self.now_us)
+        return left

@@ -13,7 +13,7 @@ from dovetail.core import batch, wire
 from dovetail.core.codes import Status
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim.checkers.entries import Asked, Line, Log, LogKey
-from dovetail.sim.checkers.ground import SLACK_US, Ground
+from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
 
 REFUSED_AT_ONCE = (Status.BUSY, Status.READ_ONLY, Status.QUOTA, Status.NOT_FOUND)
@@ -143,9 +143,10 @@ class Contents:
         """An offset was seen to hold this."""
         before = known.content.get(offset)
         if before is not None:
-            self._ground.judge(
-                "I-CONTENT", before == value, f"{log}: offset {offset} held {before[:40]!r}, now {value[:40]!r}"
-            )
+            self._ground.count("I-CONTENT")
+            if before != value:
+                text = f"{log}: offset {offset} held {before[:40]!r}, now {value[:40]!r}"
+                raise Violated("I-CONTENT", text)
             return
         judge, topic, now_us = self._ground.judge, log[0], self._ground.now_us
         if known.doubtful and offset in known.doubtful:
@@ -154,9 +155,11 @@ class Contents:
         if not is_dead:
             sent = self.offered.get(topic, {}).get(value, 0)
             copies = self.copies.setdefault(topic, {})
-            copies[value] = copies.get(value, 0) + 1
-            text = f"{log}: offset {offset} holds {value[:40]!r}, which is there {copies[value]} times and"
-            judge("I-INVENTED", copies[value] <= sent, f"{text} was published {sent} times")
+            copied = copies[value] = copies.get(value, 0) + 1
+            self._ground.count("I-INVENTED")
+            if copied > sent:
+                text = f"{log}: offset {offset} holds {value[:40]!r}, which is there {copied} times and"
+                raise Violated("I-INVENTED", f"{text} was published {sent} times")
         known.content[offset] = value
         if topic in self._ground.relaxed:
             known.since_us[offset] = now_us

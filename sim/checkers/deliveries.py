@@ -65,11 +65,14 @@ class Deliveries:
             raise Violated("I-DELIVERY", f"{line.name} was sent {log} for a subscription it does not have")
         self._batches.verify(log, known, new)
         for first, last in message.ranges:
+            self._ground.count("I-DELIVERY", last - first + 1)
             for offset in range(first, last + 1):
-                sent = offset in known.content
-                self._ground.judge("I-DELIVERY", sent, f"{log}: {first}-{last} was leased, {offset} was not sent")
-                if self._contents.expires_at_ms and message.lease and self._ground.honest:
-                    granted_us = self._granted_us(message.deadline_ms, now_us)
+                if offset not in known.content:
+                    raise Violated("I-DELIVERY", f"{log}: {first}-{last} was leased, {offset} was not sent")
+        if self._contents.expires_at_ms and message.lease and self._ground.honest:
+            granted_us = self._granted_us(message.deadline_ms, now_us)
+            for first, last in message.ranges:
+                for offset in range(first, last + 1):
                     self._check_alive(log, offset, known.content[offset], granted_us)
         self._lease_out(line, sub, log, message.lease, message.attempt, message.deadline_ms, message.ranges, now_us)
 
@@ -171,9 +174,9 @@ class Deliveries:
             sub.fresh_us[log] = now_us
 
     def _check_delivery(self, reader: Reader, message: Message, hold: Hold, offset: int, now_us: int) -> None:
-        where = f"{hold.log[0]}:{hold.log[1]}:{offset}"
         before = message.hold
         if before is not None:
+            where = f"{hold.log[0]}:{hold.log[1]}:{offset}"
             self.redelivered += 1
             # A settle that came at the deadline may have come too late: this many attempts can have failed.
             message.failures += before.is_due(now_us)
@@ -181,22 +184,24 @@ class Deliveries:
                 self._check_exclusive(before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
         if hold.attempt:
-            self._check_attempt(reader, message, hold, where)
+            self._check_attempt(reader, message, hold, offset)
         message.hold = hold
         message.for_good = message.perhaps = False
         message.over = hold.lease == 0
         message.acked_us = now_us if hold.lease == 0 else -1
         message.acked_life = self._ground.life
 
-    def _check_attempt(self, reader: Reader, message: Message, hold: Hold, where: str) -> None:
+    def _check_attempt(self, reader: Reader, message: Message, hold: Hold, offset: int) -> None:
         """No more attempts than can have failed, and than there may be (I-ATTEMPTS)."""
-        self._ground.judge(
-            "I-ATTEMPTS",
-            hold.attempt <= message.failures + 1 or message.excused or reader.sought_us >= 0,
-            f"{where} is at attempt {hold.attempt}, but only {message.failures} attempts can have failed",
-        )
+        self._ground.count("I-ATTEMPTS")
+        if hold.attempt == 1:
+            return
+        at = f"{hold.log[0]}:{hold.log[1]}:{offset} is at attempt {hold.attempt}"
+        if hold.attempt > message.failures + 1 and not (message.excused or reader.sought_us >= 0):
+            raise Violated("I-ATTEMPTS", f"{at}, but only {message.failures} attempts can have failed")
         most = self._ground.attempts(hold.log[0])[1]
-        self._ground.judge("I-ATTEMPTS", hold.attempt <= most, f"{where} is at attempt {hold.attempt} of {most}")
+        if hold.attempt > most:
+            raise Violated("I-ATTEMPTS", f"{at} of {most}")
 
     def _check_exclusive(self, before: Hold, hold: Hold, where: str, now_us: int) -> None:
         """One live lease per offset and group (I-LEASE)."""

@@ -6,6 +6,8 @@ Never     judges how it was done.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dovetail.core import names
 from dovetail.sim.checkers.contents import Contents
 from dovetail.sim.checkers.dead_letters import DeadLetters
@@ -20,40 +22,61 @@ class Drain:
         self._readers = readers
         self._contents = contents
         self._dead_letters = dead_letters
+        self._waited_for: tuple[str, LogKey, int] | None = None
+        """A message that was not settled when this was asked last."""
+
+    def is_over(self) -> bool:
+        """Whether nothing is left: asked often, and mostly the same message is waited for as the last time."""
+        if self._waited_for is not None and self._is_owed(*self._waited_for):
+            return False
+        self._waited_for = next(((*pair, offset) for pair in self._pairs() for offset in self._owed(*pair)), None)
+        return self._waited_for is None and not self._promised(0)
 
     def left(self, now_us: int) -> list[str]:
-        """What groups still have to do."""
+        """What is left, in words."""
+        left = self._promised(now_us)
+        for group, log in self._pairs():
+            todo = sorted(self._owed(group, log))
+            if todo:
+                message = self._readers.reader(group, log).messages.get(todo[0])
+                left.append(_story(group, log, message, todo, now_us))
+        return left
+
+    def _promised(self, now_us: int) -> list[str]:
+        """What is to come to a topic and has not."""
         left = self._dead_letters.replays_left()
         for topic, owed in sorted(self._contents.due_us.items()):
             late = [due_us for due_us in owed.values() if due_us < now_us]
             if owed:
                 left.append(f"{len(owed)} delayed messages of {topic} have not come, {len(late)} of them are overdue")
-        for group in sorted(self._readers.groups):
+        return left
+
+    def _pairs(self) -> Iterator[tuple[str, LogKey]]:
+        """Each group with each log that it reads."""
+        for group, patterns in sorted(self._readers.groups.items()):
             if group in self._readers.careless and self._readers.disturbed_us[group] >= 0:
                 # Settled when sent: what was on its way when a connection or the broker ended is nobody's.
                 continue
             for log in sorted(self._contents.logs):
-                if any(names.matches(pattern, log[0]) for pattern in self._readers.groups[group]):
-                    left += self._left_of(group, log, now_us)
-        return left
+                if any(names.matches(pattern, log[0]) for pattern in patterns):
+                    yield group, log
 
-    def _left_of(self, group: str, log: LogKey, now_us: int) -> list[str]:
-        reader = self._readers.reader(group, log)
-        known = self._contents.logs[log]
-        owed_from = max(reader.skipped_below, known.gone_below)
-        todo = [
-            offset
-            for offset in sorted(known.content)
-            if offset >= owed_from
-            and offset not in known.excused
-            and not self._is_done(reader.messages.get(offset), known.content[offset])
-        ]
-        return [_story(group, log, reader.messages.get(todo[0]), todo, now_us)] if todo else []
+    def _owed(self, group: str, log: LogKey) -> Iterator[int]:
+        """The offsets of a log that a group has not settled, in the order in which they were first seen."""
+        messages = self._readers.reader(group, log).messages
+        for offset in self._contents.logs[log].content:
+            message = messages.get(offset)
+            if (message is None or not message.is_settled) and self._is_owed(group, log, offset):
+                yield offset
 
-    def _is_done(self, message: Message | None, value: bytes) -> bool:
-        if value in self._contents.mortal:
-            return True
-        return message is not None and (message.acked_us >= 0 or message.perhaps or message.dead > 0 or message.skipped)
+    def _is_owed(self, group: str, log: LogKey, offset: int) -> bool:
+        reader, known = self._readers.reader(group, log), self._contents.logs[log]
+        value, message = known.content.get(offset), reader.messages.get(offset)
+        if value is None or value in self._contents.mortal or offset in known.excused:
+            return False
+        if offset < max(reader.skipped_below, known.gone_below):
+            return False
+        return message is None or not message.is_settled
 
 
 def _story(group: str, log: LogKey, message: Message | None, todo: list[int], now_us: int) -> str:

@@ -76,6 +76,11 @@ class Message:
         self.skipped = False
         self.excused = False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether its group is done with it, one way or another."""
+        return self.acked_us >= 0 or self.perhaps or self.dead > 0 or self.skipped
+
     def is_held(self, hold: Hold) -> bool:
         """Whether it is under this lease, and that lease is live."""
         over = self.over or hold.line.closed_us >= 0 or hold.sub.over or hold.given_up

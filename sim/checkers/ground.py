@@ -6,8 +6,6 @@ Never     holds what only one of them needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dovetail.sim import plan
 from dovetail.sim.checkers.entries import Line, LogKey
 from dovetail.sim.checkers.rows import Rows
@@ -62,9 +60,13 @@ class Ground:
 
     def judge(self, invariant: str, holds: bool, text: str) -> None:
         """Count a judgement; `Violated` if the promise was not kept."""
-        self.evaluated[invariant] = self.evaluated.get(invariant, 0) + 1
+        self.count(invariant)
         if not holds:
             raise Violated(invariant, text)
+
+    def count(self, invariant: str, times: int = 1) -> None:
+        """Count judgements of a promise that is looked at for every message: its story is told only when it breaks."""
+        self.evaluated[invariant] = self.evaluated.get(invariant, 0) + times
 
     def first(self, topic: str, partition: int) -> LogKey:
         """The log that a request for a partition means: where there are lanes, the first of them."""
@@ -87,5 +89,7 @@ class Ground:
 
     def attempts(self, topic: str) -> tuple[int, int]:
         """The fewest and the most attempts that a message of a topic may have had."""
-        limits: Iterable[int] = self._retries.get(topic, (self.plan.broker.max_retries,))
+        limits = self._retries.get(topic)
+        if limits is None:
+            return self.plan.broker.max_retries + 1, self.plan.broker.max_retries + 1
         return min(limits) + 1, max(limits) + 1

@@ -11,7 +11,7 @@ from dovetail.core import wire
 from dovetail.core.codes import Outcome, SettleAction, Status, Wait
 from dovetail.sim.checkers.deliveries import Deliveries
 from dovetail.sim.checkers.entries import Asked, Hold, Line, parse_id
-from dovetail.sim.checkers.ground import SLACK_US, UNCERTAIN_US, Ground
+from dovetail.sim.checkers.ground import SLACK_US, UNCERTAIN_US, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
 
 
@@ -73,8 +73,9 @@ class Settles:
         for offset in range(item.first, item.last + 1):
             message = reader.at(offset)
             if item.action == SettleAction.ACK:
-                alone = message.hold is hold or sought
-                judge("I-SETTLED", alone, f"{where}: offset {offset} went out again before its ack was answered")
+                ground.count("I-SETTLED")
+                if message.hold is not hold and not sought:
+                    raise Violated("I-SETTLED", f"{where}: offset {offset} went out again before its ack was answered")
                 message.acked_us = now_us
                 message.acked_life = ground.life
             elif outcome.action == Outcome.DROPPED:
