@@ -160,7 +160,6 @@ class Server:
         disk = RealDisk(config.data)
         loop = asyncio.get_running_loop()
         try:
-            os.makedirs(os.path.dirname(disk.root), exist_ok=True)
             task = open_store(
                 config.store,
                 holder=f"process {os.getpid()} on {socket.gethostname()}",
@@ -456,8 +455,11 @@ class Server:
         lane.submit(task, done)
 
     def _disk_failed(self, error: BaseException) -> None:
-        text = str(error) if isinstance(error, DiskError | Corrupted) else f"{type(error).__name__}: {error}"
-        code = Exit.DAMAGED if isinstance(error, Corrupted) else Exit.DISK if isinstance(error, OSError) else Exit.BUG
+        if isinstance(error, Corrupted):
+            self._fail(f"nothing more is confirmed: {error.about(self.config.data)}", Exit.DAMAGED)
+            return
+        text = str(error) if isinstance(error, DiskError) else f"{type(error).__name__}: {error}"
+        code = Exit.DISK if isinstance(error, OSError) else Exit.BUG
         self._fail(f"the disk failed, nothing more is confirmed: {text}", code)
 
     def _bug(self, error: Exception) -> None:
@@ -683,6 +685,8 @@ def _start_failure(data: str, error: Exception) -> StartFailed:
     if isinstance(error, DiskError) and error.kind is Kind.LOCKED:
         text = f"{data} is in use: {error.holder or 'another process'} has it; stop that broker or use another --data"
         return StartFailed(text, Exit.LOCKED)
-    if isinstance(error, Corrupted | Unusable):
-        return StartFailed(str(error), Exit.DAMAGED)
+    if isinstance(error, Corrupted):
+        return StartFailed(error.about(data), Exit.DAMAGED)
+    if isinstance(error, Unusable):
+        return StartFailed(f"{data}: {error}", Exit.DAMAGED)
     return StartFailed(f"can't use the data directory {data}: {error}", Exit.DISK)

@@ -365,7 +365,7 @@ class SimDisk:
             self._check_dir(parent(path))
             self._change({path: (True, None)})
         elif self._names[path] is not None:
-            raise DiskError(Kind.NOT_A_DIRECTORY, path, "is a file where a directory is needed: move it away")
+            raise DiskError(Kind.NOT_A_DIRECTORY, path, "it is a file")
 
     def _remove_dir(self, path: str) -> None:
         self._check_dir(path)

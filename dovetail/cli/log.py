@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from dovetail.cli.output import Json, fail, print_json
 from dovetail.runtime.exits import Exit
@@ -43,10 +45,10 @@ def verify_directory(directory: Directory, json: Json = False) -> None:
     from dovetail.runtime.storage.disk import run
     from dovetail.runtime.storage.layout import StoreOptions
 
-    with _opened(directory) as disk, _progress() as show:
+    with _opened(directory, read_only=True) as disk, _progress() as show:
         found = run(disk, tools.verify(StoreOptions(), show))
     if json:
-        print_json(found)
+        print_json({**asdict(found), "sound": found.is_sound})
     else:
         typer.echo(
             f"broker {found.broker_id}: {found.topics} topics, {found.logs} logs, {found.messages} messages, "
@@ -54,7 +56,8 @@ def verify_directory(directory: Directory, json: Json = False) -> None:
         )
         for finding in found.findings:
             typer.echo(str(finding))
-        typer.echo("sound" if found.is_sound else f"damaged: `dovetail log repair {directory} --yes` goes on without")
+        way_out = f"`dovetail log repair {shlex.quote(directory)} --yes` goes on without, and keeps aside what it cuts"
+        typer.echo("sound" if found.is_sound else f"damaged: {way_out}")
     if not found.is_sound:
         raise typer.Exit(int(Exit.DAMAGED))
 
@@ -72,9 +75,11 @@ def dump_directory(
     from dovetail.runtime.storage.disk import run
     from dovetail.runtime.storage.layout import StoreOptions
 
+    if topic and what is not What.LOGS:
+        fail(f"--topic picks one topic's logs: `dovetail log dump {directory} logs --topic {topic}`", Exit.USAGE)
     emit = print_json if json else _print_row
     options = StoreOptions()
-    with _opened(directory) as disk:
+    with _opened(directory, read_only=True) as disk:
         match what:
             case What.JOURNAL:
                 run(disk, tools.dump_journal(options, emit, records))
@@ -97,8 +102,8 @@ def repair_directory(
 
     if not yes:
         fail(f"look first: `dovetail log verify {directory}`; then repair with --yes", Exit.USAGE)
-    with _opened(directory) as disk:
-        done = run(disk, tools.repair(StoreOptions(), time.time_ns() // 1_000_000, secrets.randbits(63) + 1))
+    with _opened(directory) as disk, _progress() as show:
+        done = run(disk, tools.repair(StoreOptions(), time.time_ns() // 1_000_000, secrets.randbits(63) + 1, show))
     if json:
         print_json(done)
         return
@@ -124,20 +129,22 @@ def _progress() -> Iterator[Callable[[Progress], None] | None]:
 
 
 @contextmanager
-def _opened(directory: str) -> Iterator[RealDisk]:
+def _opened(directory: str, *, read_only: bool = False) -> Iterator[RealDisk]:
     """The directory as a disk; its troubles become one line and an exit code."""
     from dovetail.runtime.storage.disk import DiskError, Kind
     from dovetail.runtime.storage.findings import Corrupted, Unusable
     from dovetail.runtime.storage.real_disk import RealDisk
 
-    disk = RealDisk(directory)
+    disk = RealDisk(directory, read_only=read_only)
     try:
         yield disk
     except DiskError as error:
         if error.kind is Kind.LOCKED:
             fail(f"{error}; stop that broker first", Exit.LOCKED)
         fail(str(error), Exit.DISK)
-    except (Corrupted, Unusable) as error:
+    except Corrupted as error:
+        fail(f"{directory}: {error.about(directory)}", Exit.DAMAGED)
+    except Unusable as error:
         fail(f"{directory}: {error}", Exit.DAMAGED)
     finally:
         disk.close()

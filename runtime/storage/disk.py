@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -27,15 +27,27 @@ class Kind(StrEnum):
     MISSING = "missing"
     EXISTS = "exists"
     NOT_A_DIRECTORY = "not a directory"
+    NOT_A_FILE = "not a file"
     LOCKED = "locked"
     IO = "io"
+
+
+WAYS_OUT: Final = {
+    Kind.FULL: "free some space there",
+    Kind.DENIED: "whoever runs dovetail must be able to read and write it",
+    Kind.DESCRIPTORS: "raise `ulimit -n` (LimitNOFILE= in systemd)",
+    Kind.NOT_A_DIRECTORY: "a directory is needed there: move the file away",
+    Kind.NOT_A_FILE: "a file is needed there: move the directory away",
+}
+"""What to do about it, where that is known."""
 
 
 class DiskError(OSError):
     """An operation failed. `holder` says who has the lock when the kind is LOCKED."""
 
     def __init__(self, kind: Kind, path: str, text: str, holder: str = "") -> None:
-        super().__init__(f"{path}: {text}")
+        way_out = WAYS_OUT.get(kind)
+        super().__init__(f"{path}: {text}" + (f": {way_out}" if way_out else ""))
         self.kind = kind
         self.path = path
         self.holder = holder
@@ -104,7 +116,7 @@ class Remove(Struct, frozen=True):
 
 
 class MakeDir(Struct, frozen=True):
-    """Make a directory; one that is there is kept."""
+    """Make a directory; one that is there is kept. The data directory itself is made with all it lies in."""
 
     path: str
 

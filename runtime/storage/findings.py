@@ -6,6 +6,8 @@ Never     decides: `Corrupted` carries the findings to whoever does.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -68,18 +70,40 @@ class Progress(Struct, frozen=True):
     total_bytes: int
 
 
+class Reading:
+    """Tells how far a look at all logs is, part by part."""
+
+    def __init__(self, total_bytes: int, on_progress: Callable[[Progress], None] | None) -> None:
+        self._done = 0
+        self._total = total_bytes
+        self._on_progress = on_progress
+
+    def has_read(self, size_bytes: int) -> None:
+        """A part of this size was looked at."""
+        self._done += size_bytes
+        if self._on_progress is not None:
+            self._on_progress(Progress("reading the logs", self._done, self._total))
+
+
 class Corrupted(Exception):
     """Something that was promised can't be read; nothing was changed."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
-        lost = [finding for finding in findings if finding.outcome is Outcome.LOST]
+        super().__init__(findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        return self.about("DIR")
+
+    def about(self, directory: str) -> str:
+        """What is lost, and the one command that goes on without it."""
+        lost = [finding for finding in self.findings if finding.outcome is Outcome.LOST]
         lines = "\n".join(f"  {finding}" for finding in lost)
-        super().__init__(
+        return (
             f"the data directory is damaged:\n{lines}\n"
             "Restore it from a backup, or go on without the damaged part, which is kept in quarantine/: "
-            "dovetail log repair DIR --yes"
+            f"dovetail log repair {shlex.quote(directory)} --yes"
         )
-        self.findings = findings
 
 
 class Unusable(Exception):

@@ -107,7 +107,7 @@ class LogFiles:
         self.parts = []
         names = {info.name for info in infos if not info.is_dir}
         for info in infos:
-            base = number_of(info.name, ".log")
+            base = number_of(info.name, ".log") if not info.is_dir else None
             if info.name.endswith(BESIDE):
                 self.leftovers.append(f"{self.directory}/{info.name}")
             if base is not None:

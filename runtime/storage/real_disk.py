@@ -58,6 +58,7 @@ _KINDS = {
     errno.EEXIST: Kind.EXISTS,
     errno.ENOTEMPTY: Kind.EXISTS,
     errno.ENOTDIR: Kind.NOT_A_DIRECTORY,
+    errno.EISDIR: Kind.NOT_A_FILE,
 }
 
 _NOT_OPENED = (Kind.DESCRIPTORS, Kind.MISSING, Kind.DENIED)
@@ -74,10 +75,12 @@ class _OpenFile:
 
 
 class RealDisk:
-    """Executes operations below `root`."""
+    """Executes operations below `root`; with `read_only` also where nothing may be written."""
 
-    def __init__(self, root: str, open_files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, root: str, open_files_max: int = OPEN_FILES_MAX, *, read_only: bool = False) -> None:
         self.root = os.path.abspath(root)
+        self._read_only = read_only
+        self._access = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
         self._mutex = Mutex()
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._changes = 0
@@ -93,7 +96,8 @@ class RealDisk:
         except DiskError:
             raise
         except OSError as error:
-            path = os.path.join(self.root, getattr(op, "path", ""))
+            named = (error.filename, error.filename2) if error.filename else (self._full(getattr(op, "path", "")),)
+            path = " to ".join(str(each) for each in named if each)
             kind = _KINDS.get(error.errno or 0, Kind.IO)
             is_final = isinstance(op, Sync | SyncDir | SyncAll) and kind not in _NOT_OPENED
             failure = SyncFailed if is_final else DiskError
@@ -134,7 +138,7 @@ class RealDisk:
                 os.unlink(self._full(path))
                 return self._forget(path)
             case MakeDir(path=path):
-                return _make_dir(self._full(path))
+                return _make_dir(self._full(path)) if path else _make_dirs(self.root)
             case RemoveDir(path=path):
                 return os.rmdir(self._full(path))
             case List(path=path):
@@ -169,7 +173,7 @@ class RealDisk:
                 return file
             changes = self._changes
         # Files are opened and closed outside the mutex: a slow one must not hold up the other thread.
-        file = _OpenFile(os.open(self._full(path), os.O_RDWR | os.O_CLOEXEC))
+        file = _OpenFile(os.open(self._full(path), self._access))
         with self._mutex:
             if changes == self._changes and path not in self._open:
                 self._open[path] = file
@@ -203,7 +207,9 @@ class RealDisk:
         return [file.descriptor for file in files if file.users == 0]
 
     def _lock(self, path: str, holder: str) -> None:
-        descriptor = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = self._open_lock(path)
+        if descriptor is None:
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -211,10 +217,23 @@ class RealDisk:
                 holder = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
             os.close(descriptor)
             raise DiskError(Kind.LOCKED, self._full(path), f"held by {holder or 'another process'}", holder) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder.encode(), 0)
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_RDWR:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.encode(), 0)
         self._locks[path] = descriptor
         self._open_root()
+
+    def _open_lock(self, path: str) -> int | None:
+        """The lock's file; None when there is none, so that nobody has it, and none can be made."""
+        try:
+            return os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            if not self._read_only or error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+        try:
+            return os.open(self._full(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
 
     def _open_root(self) -> int:
         if self._root is None:
@@ -300,12 +319,19 @@ def _sync_dir(path: str) -> None:
         os.close(descriptor)
 
 
+def _make_dirs(path: str) -> None:
+    above = os.path.dirname(path)
+    if not os.path.isdir(above):
+        _make_dirs(above)
+    _make_dir(path)
+
+
 def _make_dir(path: str) -> None:
     try:
         os.mkdir(path, 0o750)
     except FileExistsError:
         if not os.path.isdir(path):
-            raise DiskError(Kind.NOT_A_DIRECTORY, path, "is a file where a directory is needed: move it away") from None
+            raise DiskError(Kind.NOT_A_DIRECTORY, path, "it is a file") from None
 
 
 def _list(path: str) -> list[FileInfo]:
@@ -313,5 +339,10 @@ def _list(path: str) -> list[FileInfo]:
     with os.scandir(path) as entries:
         for entry in entries:
             is_dir = entry.is_dir()
-            found.append(FileInfo(entry.name, 0 if is_dir else entry.stat().st_size, is_dir))
+            size = 0
+            if not is_dir:
+                # What just vanished, or is a link to nowhere, must not make the whole directory seem to be missing.
+                with suppress(FileNotFoundError):
+                    size = entry.stat().st_size
+            found.append(FileInfo(entry.name, size, is_dir))
     return sorted(found)

@@ -30,7 +30,7 @@ from dovetail.core.journal_format import (
 from dovetail.core.records import TopicCreated
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint, identity, salvage
-from dovetail.runtime.storage.disk import MakeDir, Rename, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
+from dovetail.runtime.storage.disk import MakeDir, SyncDir, Task, list_dir, read_all, remove_file, remove_tree
 from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Progress, RecoveryReport, Unusable
 from dovetail.runtime.storage.identity import Identity
 from dovetail.runtime.storage.journal import Journal, Segment, begin_segment
@@ -38,7 +38,6 @@ from dovetail.runtime.storage.layout import (
     BESIDE,
     CHECKPOINTS,
     JOURNAL,
-    QUARANTINE,
     TOPICS,
     StoreOptions,
     checkpoint_path,
@@ -115,11 +114,14 @@ def recover(
     """Bring a data directory to the state it stands for; `Corrupted` when something that was promised is gone."""
     whose, created, findings = yield from _identify(wall_ms, new_salt)
     found = yield from examine(options, whose, created, findings, on_progress)
-    if not found.is_lost:
-        return (yield from _resume(options, found))
-    if not go_on_without_damage:
+    if found.is_lost and not go_on_without_damage:
         raise Corrupted(found.findings)
-    return (yield from _go_on_without(options, found))
+    for directory in (JOURNAL, CHECKPOINTS, TOPICS):
+        yield MakeDir(directory)
+    yield SyncDir("")
+    if created or findings:
+        yield from identity.write(whose)
+    return (yield from (_go_on_without if found.is_lost else _resume)(options, found))
 
 
 def examine(
@@ -139,8 +141,17 @@ def examine(
     fold.say("looking at the logs")
     surveys, strangers = yield from survey_logs(options, kept.newest, fold.durable, fold.starts)
     rescued = yield from rescue(surveys, scanned, kept.newest.lsn)
-    findings += kept.findings + scanned.findings + judge_logs(surveys, rescued, strangers, fold.durable)
+    findings += kept.findings + _missing_journal(kept, segments) + scanned.findings
+    findings += judge_logs(surveys, rescued, strangers, fold.durable)
     return Examined(whose, created, kept, segments, leftovers, fold, scanned, surveys, strangers, rescued, findings)
+
+
+def _missing_journal(kept: Checkpoints, segments: list[FoundSegment]) -> tuple[Finding, ...]:
+    """A journal has a segment before there is a checkpoint, and never gives its last one up."""
+    if segments or not (kept.lsns or kept.damaged):
+        return ()
+    reason = "the journal's files are missing: whatever was decided after the checkpoint is lost"
+    return (Finding(Outcome.LOST, JOURNAL, 0, reason, kept.newest.lsn + 1),)
 
 
 def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
@@ -152,7 +163,7 @@ def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
     durable = found.fold.durable
     yield from _set_damaged_aside(found.kept, durable.lsn)
     for info in (yield from list_dir(TOPICS)):
-        if info.is_dir and info.name not in durable.topics_by_name:
+        if info.is_dir and info.name not in durable.topics_by_name and info.name in durable.retired_by_name:
             yield from remove_tree(topic_path(info.name))
     report = found.report(durable.lsn, found.findings)
     headless = tuple(segment.path for segment in found.segments if segment.header is None)
@@ -256,17 +267,13 @@ class Fold:
 
 
 def _identify(wall_ms: int, new_salt: int) -> Task[tuple[Identity, bool, tuple[Finding, ...]]]:
-    """Whose directory it is; a new one is made, a damaged `broker.json` is repaired from the journal."""
+    """Whose directory it is, and whether it is new; a damaged `broker.json` is known from the journal."""
     found = yield from identity.read()
     if isinstance(found, Identity):
         return found, False, ()
-    for directory in (JOURNAL, CHECKPOINTS, TOPICS):
-        yield MakeDir(directory)
     made = yield from identity.from_journal(wall_ms)
     is_new = found is None and made is None and not (yield from list_dir(CHECKPOINTS))
     made = made or identity.new_identity(new_salt, wall_ms)
-    yield SyncDir("")
-    yield from identity.write(made)
     if is_new:
         return made, True, ()
     missing = Finding(Outcome.REPAIRED, "broker.json", 0, "was missing")
@@ -371,9 +378,4 @@ def _remove_unfinished(leftovers: list[str]) -> Task[None]:
 
 def _set_damaged_aside(kept: Checkpoints, lsn: int) -> Task[None]:
     """Keep checkpoints that can't be read where they do no harm."""
-    if kept.damaged:
-        yield MakeDir(QUARANTINE)
-        for path in kept.damaged:
-            yield Rename(path, salvage.quarantine_path(path, lsn))
-        yield SyncDir(QUARANTINE)
-        yield SyncDir(CHECKPOINTS)
+    yield from salvage.move_aside(kept.damaged, lsn)

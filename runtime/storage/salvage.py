@@ -8,7 +8,8 @@ Never     runs by itself, and never removes anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -30,13 +31,15 @@ from dovetail.runtime.storage.disk import (
     SyncDir,
     Task,
     Write,
+    list_dir,
     parent,
     replace_file,
 )
 from dovetail.runtime.storage.findings import Finding, Outcome
-from dovetail.runtime.storage.layout import JOURNAL, QUARANTINE
+from dovetail.runtime.storage.layout import QUARANTINE
 from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
 
+FINDINGS = "findings.json"
 HOLE_OFFSETS_MAX = 2**31 - 1
 """A batch counts its offsets in 31 bits."""
 
@@ -97,11 +100,10 @@ def put_aside(files: LogFiles, part: Part | None, position: int, lsn: int) -> Ta
         start = position if each is part else 0
         if start >= each.size:
             continue
-        path = quarantine_path(each.path, lsn)
-        yield MakeDir(QUARANTINE)
+        path = yield from room_aside(f"{each.path}.from-{start}", lsn)
         data: bytes = yield Read(each.path, start, each.size - start)
-        yield from replace_file(f"{path}.from-{start}", (data,))
-        kept.append(f"{path}.from-{start}")
+        yield from replace_file(path, (data,))
+        kept.append(path)
     return kept
 
 
@@ -144,8 +146,9 @@ class Damage(Struct, frozen=True):
         return Finding(outcome, self.path, self.position, self.reason, log=self.log, first=self.first, last=self.last)
 
 
-def damages(files: LogFiles, end: int) -> Task[list[Damage]]:
-    """Every damage in a log's files below offset `end`: each entry is read and checked."""
+def damages(files: LogFiles, end: int, has_read: Callable[[int], None]) -> Task[list[Damage]]:
+    """Every damage in a log's files below offset `end`: each entry is read and checked; `has_read` is told the size of
+    each part that was."""
     found: list[Damage] = []
     for place, part in enumerate(files.parts):
         if part.base >= end:
@@ -163,6 +166,7 @@ def damages(files: LogFiles, end: int) -> Task[list[Damage]]:
                 yield from _skip(files, part, walk)
                 last = min(walk.offset, stop) - 1
                 found.append(Damage(files.log, place, part.path, position, first, last, reason))
+        has_read(part.size)
     return found
 
 
@@ -180,8 +184,7 @@ def mend(files: LogFiles, place: int, lsn: int) -> Task[list[str]]:
     """Put holes into a part in the place of what can't be read; gives where the damaged bytes are kept."""
     part = files.parts[place]
     data: bytes = yield Read(part.path, 0, part.size)
-    path = f"{quarantine_path(part.path, lsn)}.whole"
-    yield MakeDir(QUARANTINE)
+    path = yield from room_aside(f"{part.path}.whole", lsn)
     yield from replace_file(path, (data,))
     entries: list[Entry] = []
     at, arrival_ms = part.base, 0
@@ -221,20 +224,26 @@ def fill_front(files: LogFiles, start: int) -> Task[list[Finding]]:
     return [Finding(Outcome.LOST, files.directory, 0, reason, log=files.log, first=start, last=base - 1)]
 
 
-def quarantine_path(path: str, lsn: int) -> str:
-    """Where a file is kept aside; the lsn tells one repair from another."""
-    return f"{QUARANTINE}/{lsn:020}.{path.replace('/', '.')}"
+def room_aside(path: str, lsn: int) -> Task[str]:
+    """Where to keep a file of this path aside: under the lsn at which a repair ends, never in the place of what an
+    earlier one kept."""
+    target = f"{QUARANTINE}/{lsn:020}/{path}"
+    levels = target.split("/")
+    for depth in range(1, len(levels)):
+        yield MakeDir("/".join(levels[:depth]))
+        yield SyncDir("/".join(levels[: depth - 1]))
+    taken = {info.name for info in (yield from list_dir(parent(target)))}
+    again = count(2)
+    while target.rpartition("/")[2] in taken:
+        target = f"{QUARANTINE}/{lsn:020}/{path}.{next(again)}"
+    return target
 
 
-def move_aside(paths: Iterable[str], lsn: int, findings: tuple[Finding, ...]) -> Task[list[str]]:
-    """Move whole files and directories into `quarantine/`, with a list of what was found."""
-    yield MakeDir(QUARANTINE)
-    report = f"{QUARANTINE}/{lsn:020}.json"
-    yield from replace_file(report, (msgspec.json.format(msgspec.json.encode(findings), indent=2),))
-    moved = [report]
-    directories = {QUARANTINE, JOURNAL}
+def move_aside(paths: Iterable[str], lsn: int) -> Task[list[str]]:
+    """Move whole files and directories into `quarantine/`; gives where they are now."""
+    moved: list[str] = []
     for path in paths:
-        target = quarantine_path(path, lsn)
+        target = yield from room_aside(path, lsn)
         try:
             yield Rename(path, target)
         except DiskError as error:
@@ -242,7 +251,24 @@ def move_aside(paths: Iterable[str], lsn: int, findings: tuple[Finding, ...]) ->
                 raise
         else:
             moved.append(target)
-            directories.add(parent(path))
-    for directory in sorted(directories):
-        yield SyncDir(directory)
+            yield SyncDir(parent(target))
+            yield SyncDir(parent(path))
     return moved
+
+
+def write_findings(findings: tuple[Finding, ...], lsn: int) -> Task[str]:
+    """Put a list of what was found beside what is kept; gives its path."""
+    path = yield from room_aside(FINDINGS, lsn)
+    yield from replace_file(path, (msgspec.json.format(msgspec.json.encode(findings), indent=2),))
+    return path
+
+
+def count_aside(directory: str = QUARANTINE) -> Task[int]:
+    """How many files are kept in quarantine, the lists of findings not counted."""
+    found = 0
+    for info in (yield from list_dir(directory)):
+        if info.is_dir:
+            found += yield from count_aside(f"{directory}/{info.name}")
+        else:
+            found += ".json" not in info.name
+    return found

@@ -21,10 +21,10 @@ from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint as checkpoints
 from dovetail.runtime.storage.compact import Compaction
 from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir, remove_file, replace_file
-from dovetail.runtime.storage.findings import Finding, Progress, RecoveryReport
-from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, QUARANTINE, StoreOptions, checkpoint_path, number_of
+from dovetail.runtime.storage.findings import Finding, Progress, Reading, RecoveryReport
+from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.recover import Recovered, recover
-from dovetail.runtime.storage.salvage import damages, mend, move_aside
+from dovetail.runtime.storage.salvage import count_aside, damages, mend, move_aside, write_findings
 
 PREPARE_BYTES = 1 << 20
 """How much of a spare segment is written at a time, at least: it must be ready when the other half is full."""
@@ -63,9 +63,10 @@ def open_store(
         yield from store.checkpoint(recovered.durable, checkpoints.encode(recovered.durable))
         report = recovered.report
         if recovered.aside:
-            moved = yield from move_aside(recovered.aside, recovered.durable.lsn, report.findings)
-            report = replace(report, quarantined=tuple(moved))
-        kept_aside = yield from list_dir(QUARANTINE)
+            listed = yield from write_findings(report.findings, recovered.durable.lsn)
+            moved = yield from move_aside(recovered.aside, recovered.durable.lsn)
+            report = replace(report, quarantined=(listed, *moved))
+        kept_aside = yield from count_aside()
     except Exception:
         yield Unlock(LOCK)
         raise
@@ -75,7 +76,7 @@ def open_store(
         recovered.identity.salt,
         recovered.identity.broker_id,
         report,
-        sum(not info.name.endswith(".json") for info in kept_aside),
+        kept_aside,
     )
     return store, opened
 
@@ -184,16 +185,19 @@ class Store:
         if len(lsns) >= CHECKPOINTS_KEPT:
             yield from self._journal.free(lsns[-CHECKPOINTS_KEPT])
 
-    def mend(self) -> Task[tuple[list[Finding], list[str]]]:
+    def mend(self, on_progress: Callable[[Progress], None] | None = None) -> Task[tuple[list[Finding], list[str]]]:
         """Read every entry of every log and put holes in the place of what can't be read; gives what was found
         and where the damaged bytes are kept. Takes long: it is for repairs."""
         findings: list[Finding] = []
         kept: list[str] = []
+        reading = Reading(sum(part.size for files in self._logs.files.values() for part in files.parts), on_progress)
         for _, files in sorted(self._logs.files.items()):
-            found = yield from damages(files, files.end)
+            found = yield from damages(files, files.end, reading.has_read)
             findings += (damage.finding(0) for damage in found)
             for place in sorted({damage.place for damage in found}):
                 kept += yield from mend(files, place, self._written_lsn)
+        if kept:
+            kept.insert(0, (yield from write_findings(tuple(findings), self._written_lsn)))
         return findings, kept
 
     def close(self) -> Task[None]:

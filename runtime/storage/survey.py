@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from dovetail.core import names
 from dovetail.core.ids import ordered
 from dovetail.core.journal_format import Entry
 from dovetail.core.records import SyncPolicy
@@ -53,8 +54,16 @@ def survey_logs(
         infos = (yield from list_dir(files.directory)) if name in present else []
         files.adopt(infos)
         surveys.append((yield from survey(files, end)))
-    strangers = sorted(name for name in present if name not in durable.topics_by_name)
+    strangers = sorted(name for name in present if _is_topic(name) and name not in durable.topics_by_name)
     return surveys, strangers
+
+
+def _is_topic(name: str) -> bool:
+    """Whether a directory's name can be a topic's: file systems and people put others beside them (`lost+found`)."""
+    try:
+        return names.topic_name(name.removeprefix(names.HIDDEN)) != ""
+    except names.BadName:
+        return False
 
 
 def survey(files: LogFiles, end: int) -> Task[Survey]:

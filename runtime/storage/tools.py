@@ -20,10 +20,10 @@ from dovetail.core.journal_format import Entry, Frame
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import identity
 from dovetail.runtime.storage.codecs import CODECS
-from dovetail.runtime.storage.disk import Lock, Task, Unlock
-from dovetail.runtime.storage.findings import Finding, Outcome, Progress, RecoveryReport, Unusable
+from dovetail.runtime.storage.disk import Lock, Task, Unlock, list_dir
+from dovetail.runtime.storage.findings import Finding, Outcome, Progress, Reading, RecoveryReport, Unusable
 from dovetail.runtime.storage.identity import Identity
-from dovetail.runtime.storage.layout import LOCK, StoreOptions
+from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, TOPICS, StoreOptions
 from dovetail.runtime.storage.log import LogDamaged, LogFiles, Walk
 from dovetail.runtime.storage.recover import Examined, examine
 from dovetail.runtime.storage.salvage import damages
@@ -75,13 +75,14 @@ def _verify(options: StoreOptions, on_progress: Report | None) -> Task[Verified]
     durable = found.fold.durable
     findings = list(found.findings)
     seen = {(finding.path, finding.position) for finding in findings}
+    size = sum(part.size for each in found.surveys for part in each.files.parts)
+    reading = Reading(size, on_progress)
     for each in found.surveys:
         log = durable.logs[each.files.log]
-        for damage in (yield from damages(each.files, each.end)):
+        for damage in (yield from damages(each.files, each.end, reading.has_read)):
             finding = damage.finding(log.start)
             if (finding.path, finding.position) not in seen:
                 findings.append(finding)
-    size = sum(part.size for each in found.surveys for part in each.files.parts)
     messages = sum(log.end - log.start for _, log in ordered(durable.logs))
     return Verified(
         found.identity.broker_id,
@@ -95,12 +96,12 @@ def _verify(options: StoreOptions, on_progress: Report | None) -> Task[Verified]
     )
 
 
-def repair(options: StoreOptions, wall_ms: int, salt: int) -> Task[Repaired]:
+def repair(options: StoreOptions, wall_ms: int, salt: int, on_progress: Report | None = None) -> Task[Repaired]:
     """Go on without what is damaged: afterwards a broker starts, and `verify` finds nothing lost."""
     yield from _whose()
-    store, opened = yield from open_store(options, HOLDER, wall_ms, salt, go_on_without_damage=True)
+    store, opened = yield from open_store(options, HOLDER, wall_ms, salt, on_progress, go_on_without_damage=True)
     try:
-        findings, kept = yield from store.mend()
+        findings, kept = yield from store.mend(on_progress)
     except Exception:
         yield Unlock(LOCK)
         raise
@@ -128,7 +129,7 @@ def _frame_rows(frame: Frame, with_records: bool) -> Generator[Row, None, None]:
         if isinstance(item, Entry):
             yield {**head, **_entry_row(item, with_records)}
         else:
-            yield {**head, "kind": type(item).__name__, **asdict(item)}
+            yield {**head, "kind": type(item).__name__, **_plain(item)}
 
 
 def dump_logs(options: StoreOptions, topic: str, emit: Emit, with_records: bool = False) -> Task[None]:
@@ -157,7 +158,7 @@ def _dump_log(files: LogFiles, where: Row, emit: Emit, with_records: bool) -> Ta
             while (entry := (yield from walk.next())) is not None:
                 emit({**where, **_entry_row(entry, with_records)})
         except LogDamaged as damage:
-            emit({**where, "kind": "damage", **asdict(damage.findings[0])})
+            emit({**where, "kind": "damage", **_plain(damage.findings[0])})
 
 
 def dump_state(options: StoreOptions, emit: Emit) -> Task[None]:
@@ -176,20 +177,25 @@ def state_rows(durable: Durable) -> Generator[Row, None, None]:
     """The durable state, one row per topic, log, group and cursor."""
     yield {"kind": "state", "lsn": durable.lsn, "incarnation": durable.incarnation, "wall_ms": durable.wall_ms}
     for _, topic in ordered(durable.topics):
-        yield {"kind": "topic", **asdict(topic)}
+        yield {"kind": "topic", **_plain(topic)}
     for _, log in ordered(durable.logs):
-        yield {"kind": "log", **asdict(log)}
+        yield {"kind": "log", **_plain(log)}
     for _, group in ordered(durable.groups):
-        yield {"kind": "group", **asdict(group)}
+        yield {"kind": "group", **_plain(group)}
     for (group_id, log_id), cursor in ordered(durable.cursors):
-        yield {"kind": "cursor", "group": group_id, "log": log_id, **asdict(cursor)}
+        yield {"kind": "cursor", "group": group_id, "log": log_id, **_plain(cursor)}
+
+
+def _plain(value: Struct) -> Row:
+    """A record as its fields by name, those of the records in it too."""
+    return {name: _plain(each) if isinstance(each, Struct) else each for name, each in asdict(value).items()}
 
 
 def _entry_row(entry: Entry, with_records: bool) -> Row:
-    row: Row = {"kind": "hole" if entry.is_hole else "entry", **asdict(entry.record)}
+    row: Row = {"kind": "hole" if entry.is_hole else "entry", **_plain(entry.record)}
     if with_records:
         try:
-            row["records"] = [asdict(record) for record in batch.parse(entry.batch, codecs=CODECS)]
+            row["records"] = [_plain(record) for record in batch.parse(entry.batch, codecs=CODECS)]
         except BatchError as error:
             row["problem"] = str(error)
     return row
@@ -197,7 +203,7 @@ def _entry_row(entry: Entry, with_records: bool) -> Row:
 
 def _emit_findings(found: Examined, emit: Emit) -> None:
     for finding in found.findings:
-        emit({"kind": "damage", **asdict(finding)})
+        emit({"kind": "damage", **_plain(finding)})
 
 
 def _examine(options: StoreOptions, on_progress: Report | None) -> Task[Examined]:
@@ -213,7 +219,9 @@ def _whose() -> Task[tuple[Identity, tuple[Finding, ...]]]:
         return found, ()
     whose = yield from identity.from_journal(0)
     if whose is None:
-        raise Unusable("there is no broker.json and no journal: this is not a data directory")
+        if not ((yield from list_dir(CHECKPOINTS)) or (yield from list_dir(TOPICS))):
+            raise Unusable("this is not a data directory: it has no broker.json, journal, checkpoint or topic")
+        whose = Identity("unknown", 0, 0)
     return whose, (found or Finding(Outcome.REPAIRED, "broker.json", 0, "is missing"),)
 
 

@@ -34,10 +34,10 @@ def test_health_names_its_components_and_a_deep_look_goes_through_the_journal(ap
 
 
 def test_what_a_repair_kept_aside_is_seen_until_somebody_removes_it(start: Start, tmp_path: Path) -> None:
-    aside = tmp_path / "0" / "quarantine"
-    aside.mkdir(parents=True)
-    (aside / "00000000000000000007.json").write_text("[]")
-    (aside / "00000000000000000007.topics.orders.0.00000000000000000000.log.whole").write_bytes(b"damaged")
+    aside = tmp_path / "0" / "quarantine" / "00000000000000000007"
+    (aside / "topics" / "orders" / "0").mkdir(parents=True)
+    (aside / "findings.json").write_text("[]")
+    (aside / "topics" / "orders" / "0" / "00000000000000000000.log.whole").write_bytes(b"damaged")
     api = start()
     recovery = next(each for each in api.get("/health")["components"] if each["name"] == "recovery")
     assert recovery["status"] == "warn"

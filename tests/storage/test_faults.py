@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,10 @@ from dovetail.runtime.storage.disk import (
     Kind,
     List,
     Lock,
+    MakeDir,
     Op,
     Read,
+    Remove,
     Sync,
     SyncDir,
     SyncFailed,
@@ -32,7 +35,7 @@ from dovetail.runtime.storage.disk import (
     list_dir,
     run,
 )
-from dovetail.runtime.storage.findings import Outcome, Unusable
+from dovetail.runtime.storage.findings import Corrupted, Outcome, Unusable
 from dovetail.runtime.storage.identity import encode, new_identity
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import open_store
@@ -211,9 +214,11 @@ class _Lanes:
 def test_a_directory_that_is_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("not a directory")
-    with pytest.raises(DiskError, match="is a file where a directory is needed") as caught:
+    with pytest.raises(DiskError, match="is a file: a directory is needed there: move the file away") as caught:
         run(RealDisk(os.fspath(path)), open_store(SMALL, "a test", 1, SALT))
     assert caught.value.kind is Kind.NOT_A_DIRECTORY
+    with pytest.raises(DiskError, match="data: it is a file: a directory is needed there: move the file away"):
+        run(RealDisk(os.fspath(path / "deeper")), open_store(SMALL, "a test", 1, SALT))
 
 
 def test_a_newer_format_is_refused_with_the_reason() -> None:
@@ -236,6 +241,66 @@ def test_a_lost_broker_json_is_made_anew_from_the_journal() -> None:
     assert again.opened.broker_id == broker.opened.broker_id
     assert again.durable == broker.durable
     assert [finding.outcome for finding in again.opened.report.findings] == [Outcome.REPAIRED]
+
+
+def test_directories_that_are_gone_are_made_again(tmp_path: Path) -> None:
+    broker = Broker(RealDisk(os.fspath(tmp_path)))
+    log = broker.create("orders")
+    published = [broker.publish(log, b"x" * 100) for _ in range(3)]
+    broker.close()
+    shutil.rmtree(tmp_path / "topics")
+    shutil.rmtree(tmp_path / "checkpoints")
+    again = Broker(RealDisk(os.fspath(tmp_path)))
+    assert again.durable == broker.durable
+    assert again.read_all(log) == published
+
+
+def test_a_journal_whose_files_are_all_gone_is_missed_although_a_checkpoint_is_there() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    group = broker.join("billing", log)
+    broker.publish(log, b"x", b"y")
+    broker.checkpoint()
+    broker.settle(group, log, 0, 1)
+    disk.kill()
+    for path, _ in list(disk.files()):
+        if path.startswith("journal/"):
+            disk.remove(path)
+    before = dict(disk.files())
+    with pytest.raises(Corrupted, match="the journal's files are missing"):
+        Broker(disk)
+    disk.execute(Remove("lock"))
+    before.pop("lock")
+    assert dict(disk.files()) == before
+    assert Broker(disk, go_on_without_damage=True).durable.topics == broker.durable.topics
+
+
+def test_a_start_that_finds_damage_changes_nothing_not_even_who_it_is() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    broker.create("orders")
+    broker.publish(1, b"x")
+    broker.close()
+    for path, _ in list(disk.files()):
+        if not path.startswith("topics/"):
+            disk.remove(path)
+    before = dict(disk.files())
+    with pytest.raises(Corrupted, match="topics/orders"):
+        Broker(disk)
+    assert {path: data for path, data in disk.files() if path != "lock"} == before
+
+
+def test_what_can_not_be_a_topic_is_left_alone_beside_them() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    broker.create("orders")
+    broker.close()
+    disk.execute(MakeDir("topics/lost+found"))
+    disk.execute(Create("topics/lost+found/#1234"))
+    again = Broker(disk)
+    assert again.opened.report.findings == ()
+    assert "topics/lost+found/#1234" in dict(disk.files())
 
 
 def test_both_checkpoints_damaged_and_the_whole_journal_there_is_repaired() -> None:

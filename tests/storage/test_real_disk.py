@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 from dovetail.runtime.storage.disk import (
     Create,
     DiskError,
+    FileInfo,
     Free,
     Kind,
+    List,
+    Lock,
     MakeDir,
     Read,
     Remove,
@@ -50,6 +54,46 @@ def test_a_file_in_the_place_of_a_directory_is_said_and_left_alone(disk: RealDis
         disk.execute(MakeDir("topics"))
     assert caught.value.kind is Kind.NOT_A_DIRECTORY
     assert disk.execute(Read("topics", 0, 9)) == b"x"
+
+
+def test_a_link_to_nowhere_hides_nothing_of_its_directory(disk: RealDisk, tmp_path: Path) -> None:
+    put(disk, "a", b"xyz")
+    (tmp_path / "b").symlink_to(tmp_path / "nowhere")
+    assert disk.execute(List("")) == [FileInfo("a", 3, False), FileInfo("b", 0, False)]
+
+
+def test_an_error_names_what_it_is_about_and_the_way_out(disk: RealDisk, tmp_path: Path) -> None:
+    put(disk, "a", b"x")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(DiskError) as caught:
+        disk.execute(Rename("a", "b"))
+    assert str(caught.value) == (
+        f"{tmp_path}/a to {tmp_path}/b: Is a directory: a file is needed there: move the directory away"
+    )
+
+
+def test_where_nothing_may_be_written_it_can_still_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(RealDisk(os.fspath(tmp_path)), "a", b"x")
+    open_for_real = os.open
+
+    def open_read_only(path: str, flags: int, *more: int) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return open_for_real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", open_read_only)
+    with pytest.raises(DiskError, match="Read-only file system: whoever runs dovetail"):
+        RealDisk(os.fspath(tmp_path)).execute(Lock("lock", "a broker"))
+    looking = RealDisk(os.fspath(tmp_path), read_only=True)
+    looking.execute(Lock("lock", "nobody can have made the lock"))
+    assert looking.execute(Read("a", 0, 1)) == b"x"
+
+
+def test_who_only_looks_is_refused_too_while_a_broker_has_the_directory(tmp_path: Path) -> None:
+    RealDisk(os.fspath(tmp_path)).execute(Lock("lock", "a broker"))
+    with pytest.raises(DiskError, match="held by a broker") as caught:
+        RealDisk(os.fspath(tmp_path), read_only=True).execute(Lock("lock", "somebody who looks"))
+    assert caught.value.kind is Kind.LOCKED
 
 
 def test_a_removed_name_is_missing_although_it_was_open(disk: RealDisk) -> None:

@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dovetail.cli.log import app
+from dovetail.core.names import NAME_BYTES_MAX
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.storage import tools
 from dovetail.runtime.storage.disk import run
-from dovetail.runtime.storage.findings import Outcome
+from dovetail.runtime.storage.findings import Outcome, Progress
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.sim.disk import SimDisk
@@ -68,7 +69,7 @@ def test_repair_puts_a_hole_where_an_entry_can_not_be_read_and_keeps_the_rest() 
     assert len(lost) == 1
     again = Broker(disk)
     assert again.read_all(1) == [entry for entry in entries if entry.base not in lost]
-    (kept,) = done.quarantined
+    _, kept = done.quarantined
     assert len(dict(disk.files())[kept]) == len(damaged)
     again.close()
     assert run(disk, tools.verify(SMALL)).findings == ()
@@ -87,6 +88,59 @@ def test_a_part_that_is_gone_becomes_a_hole() -> None:
     assert again.read_all(1) == [each for each in entries if not parts[1].base <= each.base < parts[1].end]
     again.close()
     assert run(disk, tools.verify(SMALL)).is_sound
+
+
+def test_what_an_earlier_repair_kept_is_never_replaced() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    path = next(path for path, _ in disk.files() if path.endswith("00.log"))
+    kept: dict[str, bytes] = {}
+    for bit in (300 * 8, 900 * 8):
+        disk.flip(path, bit)
+        damaged = dict(disk.files())[path]
+        *_, place = run(disk, tools.repair(SMALL, 1, SALT)).quarantined
+        kept[place] = damaged
+    assert len(kept) == 2
+    assert kept.items() <= dict(disk.files()).items()
+
+
+def test_a_topic_with_the_longest_name_there_is_can_be_repaired(tmp_path: Path) -> None:
+    disk = RealDisk(os.fspath(tmp_path))
+    broker = Broker(disk)
+    name = "x" * NAME_BYTES_MAX
+    entries = [broker.publish(broker.create(name), b"m" * 100)]
+    entries += [broker.publish(1, b"m" * 100) for _ in range(3)]
+    broker.checkpoint()
+    broker.close()
+    log = tmp_path / "topics" / name / "0" / f"{0:020}.log"
+    content = bytearray(log.read_bytes())
+    content[100] ^= 1
+    log.write_bytes(content)
+    done = run(disk, tools.repair(SMALL, 1, SALT))
+    assert (tmp_path / done.quarantined[-1]).read_bytes() == content
+    assert Broker(disk).read_all(1) == entries[1:]
+
+
+def test_what_is_left_without_broker_json_and_journal_can_be_verified_and_repaired() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    for path, _ in list(disk.files()):
+        if path.startswith("journal/") or path == "broker.json":
+            disk.remove(path)
+    found = run(disk, tools.verify(SMALL))
+    assert [each.path for each in found.findings if each.outcome is Outcome.LOST] == ["journal"]
+    run(disk, tools.repair(SMALL, 1, SALT))
+    assert len(Broker(disk).read_all(1)) == 30
+
+
+def test_the_way_of_a_look_at_all_logs_is_told() -> None:
+    disk = sim_disk()
+    filled(disk).close()
+    told: list[Progress] = []
+    found = run(disk, tools.verify(SMALL, told.append))
+    reading = [each for each in told if each.stage == "reading the logs"]
+    assert len(reading) > 1
+    assert (reading[-1].done_bytes, reading[-1].total_bytes) == (found.log_bytes, found.log_bytes)
 
 
 def test_a_dump_shows_journal_logs_and_state() -> None:
@@ -116,9 +170,16 @@ def test_the_command_verifies_dumps_and_repairs(data: Path) -> None:
     verified = runner.invoke(app, ["verify", os.fspath(data), "--json"])
     assert verified.exit_code == 0
     assert json.loads(verified.stdout)["messages"] == 30
+    assert json.loads(verified.stdout)["sound"] is True
     dumped = runner.invoke(app, ["dump", os.fspath(data), "logs", "--records", "--json"])
     assert len([json.loads(line) for line in dumped.stdout.splitlines()]) == 30
     assert "TopicCreated" in runner.invoke(app, ["dump", os.fspath(data)]).stdout
+    state = runner.invoke(app, ["dump", os.fspath(data), "state", "--json"])
+    assert [
+        json.loads(line)["config"]["max_retries"] for line in state.stdout.splitlines() if '"topic","id"' in line
+    ] == [3]
+    misplaced = runner.invoke(app, ["dump", os.fspath(data), "state", "--topic", "orders"])
+    assert misplaced.exit_code == Exit.USAGE
     log = min((data / "topics/orders/0").glob("*.log"))
     content = bytearray(log.read_bytes())
     content[200] ^= 1
