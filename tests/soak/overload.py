@@ -6,8 +6,8 @@ A whole node in a time of its own. Publishers of three priorities offer a topic 
 do as they are told: they wait for their confirms, and come back when a refusal says so. A second topic of which the
 same broker knows has a publisher and a reader of its own. Then the load falls below what consumers manage.
 
-Promises  books are kept from answers and deliveries alone; memory is counted as the process's own and as what the
-          core holds.
+Promises  books are kept from answers and deliveries alone; memory is what the node holds (state, shelf, committer,
+          connections), object by object, and beside it the process's own, these books included.
 Never     waits for real time to pass.
 """
 
@@ -28,7 +28,9 @@ from dovetail.core.invariants import check_state
 from dovetail.core.journal_format import Entry
 from dovetail.core.node import Local, WriteBehind
 from dovetail.core.records import AnyRecord, TopicConfig
+from dovetail.core.shelf import Shelf
 from tests.core.running import Running
+from tests.soak.weight import weight
 
 SETTLED_PER_S = 20
 OFFERED = {Priority.HIGH: 20, Priority.NORMAL: 40, Priority.BACKGROUND: 40}
@@ -38,6 +40,8 @@ LAG_MAX = 2 * LAG_CRITICAL + sum(OFFERED.values())
 """All publishers are refused from twice the critical lag on."""
 CALM_PER_S = 5
 KEPT_ENTRIES = 5_000
+SHELF_BYTES = 1 << 20
+"""Small, so that its bound is reached within the first hour."""
 HOUR_S = 3_600
 RECOVERY_S = 600
 
@@ -58,8 +62,11 @@ class Report(Struct, frozen=True):
     lag_max: int
     held_max: int
     """Confirms that were held back at once."""
-    memory_early_kb: int
-    memory_late_kb: int
+    broker_kb: tuple[int, ...]
+    """What the broker held after each hour (or half of a shorter run), but for the shelf."""
+    shelf_kb: tuple[int, ...]
+    """What its shelf held, the memory of stored messages, which is filled up to its bound."""
+    process_kb: int
     calm_confirms: int
     calm_delayed: int
     calm_late: int
@@ -207,13 +214,17 @@ class Reader:
 def soak(hours: float) -> Report:
     """Run all of it."""
     broker = Lean()
+    broker.node.shelf = Shelf(SHELF_BYTES, SHELF_BYTES)
     broker.create("busy", TopicConfig(lag_warning=LAG_WARNING, lag_critical=LAG_CRITICAL))
     broker.create("calm")
     publishers = [Publisher(broker, "busy", priority) for priority in OFFERED]
     calm = Publisher(broker, "calm", Priority.NORMAL)
     reader, calm_reader = Reader(broker, "busy", 2 * SETTLED_PER_S), Reader(broker, "calm", 100)
     number = broker.node.state.durable.topics_by_name["busy"]
-    lag_max = held_max = calm_late = early_kb = 0
+    lag_max = held_max = calm_late = 0
+    broker_kb: list[int] = []
+    shelf_kb: list[int] = []
+    books = (broker, reader, calm_reader, *publishers, calm)
     seconds = int(hours * HOUR_S)
 
     def second(part: float) -> None:
@@ -233,11 +244,10 @@ def soak(hours: float) -> Report:
 
     for passed in range(seconds):
         second(1)
-        if passed == min(HOUR_S, seconds // 2):
-            early_kb = _memory_kb()
-        if passed % HOUR_S == 0:
+        if (passed + 1) % min(HOUR_S, max(1, seconds // 2)) == 0:
+            broker_kb.append(weight([broker.node], without=[*books, broker.node.shelf]) // 1024)
+            shelf_kb.append(weight([broker.node.shelf], without=books) // 1024)
             check_state(broker.node.state)
-    late_kb = _memory_kb()
     levels: list[int] = []
     recovered_s = 0
     offered, taken = [each.offered for each in publishers], [each.taken for each in publishers]
@@ -271,18 +281,15 @@ def soak(hours: float) -> Report:
         {named[each]: each.first_refused_ms and each.first_refused_ms // 1_000 for each in publishers},
         lag_max,
         held_max,
-        early_kb,
-        late_kb,
+        tuple(broker_kb),
+        tuple(shelf_kb),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         calm.confirms,
         calm.delayed + calm.refusals,
         calm_late,
         tuple(levels),
         recovered_s,
     )
-
-
-def _memory_kb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def main() -> None:
@@ -297,8 +304,8 @@ def main() -> None:
         f"taken of what was offered: {report.accepted}; refusals {report.refused}; "
         f"first refused after seconds: {report.first_refused_s}\n"
         f"lag at most {report.lag_max} (bound {LAG_MAX}), confirms held back at once {report.held_max}, "
-        f"memory {report.memory_early_kb / 1024:.0f} MB after the first hour, {report.memory_late_kb / 1024:.0f} MB "
-        f"at the end (books of this measurement included)\n"
+        f"the broker's memory after each hour, in KB: {report.broker_kb}, and its shelf's, bound {SHELF_BYTES >> 10}: "
+        f"{report.shelf_kb}; the process's, with the books of this measurement, at most {report.process_kb} KB\n"
         f"the other topic: {report.calm_confirms} confirms, {report.calm_delayed} of them not at once, "
         f"{report.calm_late} messages not delivered at once\n"
         f"recovery: levels {report.levels_on_recovery}, normal after {report.recovered_s} s"

@@ -19,6 +19,9 @@ def test_five_times_the_load_ends_in_slower_confirms_and_clear_refusals_and_nowh
     assert report.held_max <= len(overload.OFFERED)
     assert report.accepted["high"] > report.accepted["normal"] > report.accepted["background"]
     assert report.refused["background"] > report.refused["normal"] > report.refused["high"]
+    # What the broker holds does not grow, and its shelf is filled to its bound and no further.
+    assert max(report.broker_kb) <= 2 * report.broker_kb[0]
+    assert max(report.shelf_kb) <= overload.SHELF_BYTES >> 10
     assert report.calm_confirms > 0
     assert report.calm_delayed == report.calm_late == 0
     # It recovers level by level, and none begins again.
