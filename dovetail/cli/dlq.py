@@ -96,15 +96,49 @@ def replay(
     job = rest.post("v1", "dlq", topic, "replay", **choice, **limits)
     if wait and not dry_run:
         job = _follow(rest, job, quiet=json)
-    if json:
-        print_json(job)
-    elif dry_run:
+    if dry_run and not json:
         targets = ", ".join(f"{count} to {name}" for name, count in job["targets"].items())
         typer.echo(f"would replay {_letters(job['total'])}: {targets}")
     else:
-        typer.echo(f"replay {job['id']} is {job['state']}: {job['done']} of {job['total']} {job['reason']}".rstrip())
+        _say(job, json)
     if job["state"] in ("paused", "aborted"):
         raise typer.Exit(int(Exit.FAILED))
+
+
+Id = Annotated[int, typer.Argument(min=1, metavar="REPLAY", help="The job, as `dlq replays` shows it.")]
+
+
+@app.command("replays")
+def replays(api: Api = API, token: Token = "", output: Output = Form.TABLE, json: Json = False) -> None:
+    """The replays that are remembered, newest first."""
+    rows = Rest(api, token).get("v1", "replays")["replays"]
+    columns = ("id", "topic", "state", "done", "total", "rate", "started", "reason")
+    print_rows(rows, columns, output, json, "there are no replays: `dovetail dlq replay TOPIC` begins one")
+
+
+@app.command("pause")
+def pause(replay: Id, api: Api = API, token: Token = "", json: Json = False) -> None:
+    """Have a replay wait until it is resumed."""
+    _say(Rest(api, token).patch("v1", "replays", str(replay), state="paused"), json)
+
+
+@app.command("resume")
+def resume(replay: Id, api: Api = API, token: Token = "", json: Json = False) -> None:
+    """Go on with a replay that was paused, or paused itself."""
+    _say(Rest(api, token).patch("v1", "replays", str(replay), state="running"), json)
+
+
+@app.command("abort")
+def abort(replay: Id, api: Api = API, token: Token = "", json: Json = False) -> None:
+    """End a replay; what it has not published stays in the dead letters."""
+    _say(Rest(api, token).delete("v1", "replays", str(replay)), json)
+
+
+def _say(job: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(job)
+    else:
+        typer.echo(f"replay {job['id']} is {job['state']}: {job['done']} of {job['total']} {job['reason']}".rstrip())
 
 
 def _follow(rest: Rest, job: dict[str, Any], *, quiet: bool) -> dict[str, Any]:

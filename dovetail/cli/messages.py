@@ -135,6 +135,12 @@ def consume(
     json: Json = False,
 ) -> None:
     """Print messages as they come, one a line. Without a group: a copy of everything from now on."""
+    from dovetail.core import names
+
+    try:
+        names.pattern(pattern)
+    except names.BadName as error:
+        fail(f"{pattern!r} is no pattern: {error}", Exit.USAGE)
     place = _place(start)
     if place is None or group:
         run(_consume(url, pattern, group, place, count, ack, json))
@@ -218,7 +224,7 @@ async def _follow(client: Client, pattern: str, place: Place) -> AsyncGenerator[
     while True:
         topics = await client.topics(pattern)
         if not topics:
-            raise ValueError(f"no topic matches {pattern!r}; `dovetail topic list` shows those there are")
+            fail(f"no topic matches {pattern!r}; `dovetail topic list` shows those there are")
         idle = True
         logs = [(topic.name, log) for topic in topics for log in topic.partitions]
         for name, log in logs:

@@ -38,7 +38,7 @@ class Form(StrEnum):
 Output = Annotated[Form, typer.Option("-o", "--output", help="A table, one JSON document, or a line of JSON each.")]
 
 
-TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "delivered_ms", "ended_ms"})
+TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "started", "delivered_ms", "ended_ms"})
 """Fields of the API that are milliseconds since 1970: shown to people as times of where they are."""
 
 
@@ -79,7 +79,7 @@ def _print_table(rows: Rows, columns: Sequence[str]) -> None:
         is_number = isinstance(rows[0].get(name), int | float) and not isinstance(rows[0].get(name), bool)
         table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in columns))
+        table.add_row(*(_cell(_seen(name, row.get(name))) for name in columns))
     # Off a terminal nobody knows the width: whoever reads the lines wants them whole.
     Console(width=None if sys.stdout.isatty() else 240).print(table)
 
@@ -135,14 +135,19 @@ def reach(url: str) -> Client:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine; troubles with the broker become one line and an exit code."""
-    from dovetail.runtime.client import Disconnected, DovetailError
+    """Run a command's coroutine; troubles with the broker and values it does not take become a line and an exit code."""
+    from dovetail.core.codes import Status
+    from dovetail.runtime.client import Disconnected, DovetailError, Refused
 
     try:
         asyncio.run(work)
     except Disconnected as error:
         fail(str(error), Exit.UNAVAILABLE)
-    except (DovetailError, ValueError) as error:
+    except ValueError as error:
+        fail(str(error), Exit.USAGE)
+    except Refused as error:
+        fail(error.reason, Exit.USAGE if error.status == Status.INVALID else Exit.FAILED)
+    except DovetailError as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -82,4 +82,4 @@ def _refused(status: int, body: bytes) -> None:
         text = f"the broker answered with HTTP status {status}"
     if status in (401, 403):
         text += "; give a token with --token or DOVETAIL_TOKEN"
-    fail(text, Exit.UNAVAILABLE if status == 503 else Exit.FAILED)
+    fail(text, {422: Exit.USAGE, 503: Exit.UNAVAILABLE}.get(status, Exit.FAILED))

@@ -100,6 +100,9 @@ def test_every_command_is_run_somewhere(cli: Cli, tmp_path: Path, monkeypatch: p
     (entry,) = said("dlq list", "orders")
     assert said("dlq show", "orders", str(entry["offset"]))["reason"] == "rejected"
     assert said("dlq replay", "orders")["state"] == "done"
+    assert [job["id"] for job in said("dlq replays")] == [1]
+    for words in ("dlq pause", "dlq resume", "dlq abort"):
+        run(words, "1", code=Exit.FAILED)
     assert "0 dead letters" in run("dlq purge", "orders", "--yes")
 
     assert said("topic delete", "orders", "--yes", "--force")

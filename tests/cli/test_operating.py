@@ -42,7 +42,7 @@ def test_a_refusal_is_one_line_and_a_code(cli: Cli) -> None:
     assert refused.stderr.startswith("dovetail: topic 'missing' does not exist")
     assert len(refused.stderr.splitlines()) == 1
     cli.run("topic", "set", "missing", "lease", code=Exit.USAGE)
-    cli.run("topic", "create", "a b", code=Exit.FAILED)
+    cli.run("topic", "create", "a b", code=Exit.USAGE)
 
 
 def test_no_broker_is_a_code_of_its_own() -> None:
@@ -66,7 +66,7 @@ def test_groups_are_looked_at_and_moved(cli: Cli) -> None:
     assert cli.json("group", "lag", "billing")[0]["lag"] == 0
     assert "abel is out" in cli.run("group", "kick", "billing", "abel").stdout
     assert "is shared" in cli.run("group", "rebalance", "billing", code=1).stderr
-    cli.run("group", "reset", "billing", "--to", "someday", "--yes", code=1)
+    cli.run("group", "reset", "billing", "--to", "someday", "--yes", code=Exit.USAGE)
 
 
 def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
@@ -89,6 +89,13 @@ def test_dead_letters_are_listed_shown_and_purged(cli: Cli) -> None:
     assert cli.json("dlq", "replay", "orders", "--to", "repairs")["state"] == "done"
     assert cli.json("topic", "show", "repairs")["messages"] == 1
     cli.run("dlq", "replay", "orders", code=1)
+    (job,) = cli.json("dlq", "replays")
+    assert job["state"] == "done"
+    listed = cli.run("dlq", "replays").stdout
+    assert datetime.fromtimestamp(job["started"] / 1000).strftime("%Y-%m-%d %H:%M:%S") in listed
+    for too_late in ("pause", "resume", "abort"):
+        assert "done already" in cli.run("dlq", too_late, str(job["id"]), code=1).stderr
+    assert "no replay" in cli.run("dlq", "pause", "99", code=1).stderr
     cli.run("publish", "orders", "broken too")
     (message,) = cli.http.poll("billing", timeout="5s")
     cli.http.post("/v1/groups/billing/reject", receipts=[message["receipt"]])
@@ -132,6 +139,56 @@ def test_a_message_goes_to_its_lane_or_waits_for_its_time(cli: Cli) -> None:
         refused = cli.run("publish", "jobs", "never", option, "banana", code=Exit.USAGE)
         assert option in refused.stderr
         assert "banana" in refused.stderr
+
+
+WRONG = (
+    "publish jobs x --delay 400d",
+    "publish jobs x --delay -5s",
+    "publish jobs x --ttl soon",
+    "publish jobs x --priority urgent",
+    "publish jobs x --header banana",
+    "publish jobs x --partition 7",
+    "publish jobs..a x",
+    "consume jobs.#.a",
+    "consume jobs --from someday",
+    "consume jobs --count -1",
+    "topic create new --partitions 0",
+    "topic create new --set lease=banana",
+    "topic set jobs max_retries=banana",
+    "topic set jobs leese=5s",
+    "group reset crew --to banana --yes",
+    "dlq replay jobs --rate -1",
+)
+
+
+def test_a_wrong_value_is_wrong_usage_and_said_in_a_line(cli: Cli) -> None:
+    cli.run("topic", "create", "jobs")
+    cli.http.join("crew", "jobs")
+    for words in WRONG:
+        said = cli.run(*words.split(), code=Exit.USAGE).stderr
+        assert said.strip(), words
+        assert "Traceback" not in said
+
+
+def test_a_replay_is_paused_resumed_and_aborted(cli: Cli) -> None:
+    cli.http.join("billing", "orders")
+    cli.run("publish", "orders", stdin="".join(f"letter {number}\n" for number in range(5)))
+    dead = 0
+    while dead < 5:
+        receipts = [message["receipt"] for message in cli.http.poll("billing", timeout="5s")]
+        cli.http.post("/v1/groups/billing/reject", receipts=receipts)
+        dead += len(receipts)
+    wait_until(lambda: len(cli.json("dlq", "list", "orders")) == 5, "all are dead")
+    job = cli.json("dlq", "replay", "orders", "--to", "repairs", "--rate", "1", "--no-wait")
+    assert job["state"] == "running"
+    number = str(job["id"])
+    assert f"replay {number} is paused" in cli.run("dlq", "pause", number).stdout
+    assert cli.json("dlq", "replays")[0]["state"] == "paused"
+    assert f"replay {number} is running" in cli.run("dlq", "resume", number).stdout
+    assert cli.json("dlq", "abort", number)["state"] == "aborted"
+    left = len(cli.json("dlq", "list", "orders"))
+    assert left == 5 - cli.json("dlq", "replays")[0]["done"]
+    assert left > 0
 
 
 def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:
