@@ -135,7 +135,7 @@ def reach(url: str) -> Client:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command's coroutine; troubles with the broker and values it does not take become a line and an exit code."""
+    """Run a command's coroutine; what the broker has trouble with, or does not take, is one line and an exit code."""
     from dovetail.core.codes import Status
     from dovetail.runtime.client import Disconnected, DovetailError, Refused
 
