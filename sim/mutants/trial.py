@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from dovetail.sim.mutants.mechanical import NOTES, Mechanical, modules, mutated_code, probed_codes
 from dovetail.sim.mutants.mutant import path_of
 
-WHERE = ("tests/core", "tests/spec", "tests/storage", "tests/broker")
+WHERE = ("tests/core", "tests/spec", "tests/storage", "tests/broker", "tests/proofs/alone.py")
 """The tests that may notice a mutant."""
 LEFT_OUT = (
     "test_planted_bugs",
@@ -116,7 +116,7 @@ def main() -> None:
         "mutants", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
     )
     settings.load_profile("mutants")
-    where = [each for each in WHERE if os.path.isdir(each)] or [os.devnull]
+    where = [each for each in WHERE if os.path.exists(each)] or [os.devnull]
     pytest.main([*where, "-p", "no:cacheprovider", "-p", "no:xdist"], [_Server(orders, answers)])
 
 

@@ -528,3 +528,46 @@ def test_checking_a_batch_and_reading_it_agree_about_any_flipped_bit(values: lis
     except BatchError:
         accepted = False
     assert accepted == readable
+
+
+def test_a_header_says_what_its_attributes_are() -> None:
+    plain, transactional, control = (
+        batch.read_header(batch.build(of(b"x"), timestamp_ms=NOW, transactional=t, control=c))
+        for t, c in ((False, False), (True, False), (False, True))
+    )
+    assert [header.attributes for header in (plain, transactional, control)] == [0, 0x10, 0x20]
+    assert [header.transactional for header in (plain, transactional, control)] == [False, True, False]
+    assert [header.control for header in (plain, transactional, control)] == [False, False, True]
+    stamped = batch.read_header(with_field(batch.build(of(b"x"), timestamp_ms=NOW), ">h", 21, 0x08))
+    assert (stamped.log_append_time, plain.log_append_time) == (True, False)
+
+
+def test_records_may_take_as_much_room_as_is_allowed_and_no_more() -> None:
+    for data in (b"front" + build(of(b"x" * 100), timestamp_ms=NOW), build(of(b"x" * 100), timestamp_ms=NOW)):
+        at = data.find(build(of(b"x" * 100), timestamp_ms=NOW)[:16])
+        size = len(data) - at - batch.HEADER_BYTES
+        batch.check_produced(data, at, decoded_bytes_max=size)
+        with pytest.raises(BatchTooLarge):
+            batch.check_produced(data, at, decoded_bytes_max=size - 1)
+
+
+def test_a_batch_of_more_records_than_there_are_small_numbers_is_read_like_any_other() -> None:
+    records = of(*[b"x"] * (varint.SMALL_MAX + 20))
+    data = build(records, timestamp_ms=NOW)
+    assert check_produced(data).record_count == len(records)
+    assert parse(data) == as_read(records)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_record_that_says_it_is_longer_than_it_is_is_refused_whatever_its_number_of_bytes(place: int) -> None:
+    bodies = [b"\0\0" + varint.encode(delta) + b"\x01\x06abc\0" for delta in range(3)]
+    lengths = [varint.encode(len(body)) for body in bodies]
+    lengths[place] = bytes([lengths[place][0] | 0x80, 0])
+    frame = build(of(b"abc", b"abc", b"abc"), timestamp_ms=NOW)
+    data = with_section(frame, b"".join(map(bytes.__add__, lengths, bodies)))
+    assert parse(data) == read_naively(data)
+    for lie in (1, 2, 3):
+        lengths[place] = bytes([lengths[place][0], lie])
+        wrong = b"".join(map(bytes.__add__, lengths, bodies))
+        with pytest.raises(BatchError):
+            check_produced(with_section(frame, wrong))

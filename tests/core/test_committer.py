@@ -120,6 +120,7 @@ def test_the_interval_begins_with_the_first_frame_that_is_to_be_synced_in_time()
     line.done()
     assert line.wake_ms == 400 + INTERVAL_MS
     add(line, 15, 500)
+    assert line.wake_ms == 500
     line.next_commit(500)
     line.done()
     assert line.wake_ms is None

@@ -2,11 +2,14 @@
 
 import pytest
 
-from dovetail.core import timers
+from dovetail.core import inputs, timers
+from dovetail.core.awaken import awaken
 from dovetail.core.codes import SettleAction, Status
 from dovetail.core.delay import DELAY_MS_MAX
-from dovetail.core.ids import ordered
-from tests.core.running import HOUR_MS, Running, refusal
+from dovetail.core.ids import Now, ordered
+from dovetail.core.state import Durable, Settings
+from dovetail.core.step import step, wake_ms
+from tests.core.running import HOUR_MS, START_WALL_MS, Running, refusal
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before() -> None:
@@ -118,3 +121,29 @@ def test_what_is_due_is_read_without_the_neighbours_that_are_due_later(monkeypat
         broker.publish("a", f"message {number}", delay_ms=5_000 + 100 * (number * 7 % 30))
     broker.advance(10_000)
     assert sorted(read) == list(range(30))
+
+
+def test_a_broker_sleeps_until_a_delayed_message_is_due() -> None:
+    broker = Running()
+    broker.publish("a", "later", delay_ms=700)
+    broker.advance(200)
+    broker.now = Now(broker.now.mono_ms + 7, broker.now.wall_ms + 7)
+    due_ms = wake_ms(broker.node.state, broker.now)
+    assert due_ms is not None
+    assert 493 <= due_ms - broker.now.mono_ms <= 493 + timers.BUCKET_MS
+
+
+def test_what_is_due_before_it_is_stored_is_looked_at_again_a_moment_later() -> None:
+    state = awaken(Durable(), Settings())
+    asked: tuple[inputs.AnyInput, ...] = (
+        inputs.Start(),
+        inputs.SessionOpened(1, "publisher"),
+        inputs.Publish("a", -1, 1, 1, 100, (inputs.Ask(1, 1, 0, 1),), 1, delay_ms=5),
+    )
+    state, _, _ = step(state, Now(0, START_WALL_MS), asked)
+    for mono_ms in range(timers.BUCKET_MS, 100, timers.BUCKET_MS):
+        now = Now(mono_ms, START_WALL_MS + mono_ms)
+        state, _, _ = step(state, now, ())
+        due_ms = wake_ms(state, now)
+        assert due_ms is not None
+        assert mono_ms < due_ms <= mono_ms + 2 * timers.BUCKET_MS

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.core.effects import Deliver
+from dovetail.core.codes import SettleAction
+from dovetail.core.effects import Deliver, Overtaken
 from dovetail.core.ids import Now
 from dovetail.core.inputs import Loaded, Publish, Sent, SetCredit
+from dovetail.core.kernels import LANES
 from dovetail.core.records import EntryFlag
-from dovetail.core.state import TAIL_BATCHES_MAX, BatchMeta
+from dovetail.core.state import TAIL_BATCHES_MAX, BatchMeta, Settings
 from dovetail.core.step import step
 from tests.core.broker import Broker
+from tests.core.running import Running
 
 
 def parts_of(total: int) -> st.SearchStrategy[list[int]]:
@@ -224,3 +227,40 @@ def test_a_large_batch_is_dealt_in_whole_batches_where_that_is_close_to_fair(mem
     counts = Counter(session for session, _, _ in broker.got())
     assert set(counts) == set(sessions)
     assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@pytest.mark.parametrize(("batch", "dealt"), [(8, 10), (9, 9), (10, 10)])
+def test_a_share_is_cut_back_to_whole_batches_unless_that_takes_more_than_an_eighth_of_it(
+    batch: int, dealt: int
+) -> None:
+    broker = Running()
+    for _ in range(2):
+        broker.publish("t", *["x"] * batch)
+    reader = broker.consumer()
+    reader.subscribe("t", "g", credit=10)
+    assert reader.held[0].ranges == ((0, dealt - 1),)
+
+
+def test_batches_that_are_alike_go_out_in_one_lease() -> None:
+    broker = Running()
+    for _ in range(4):
+        broker.publish("t", "x", "x")
+    reader = broker.consumer()
+    reader.subscribe("t", "g", credit=100)
+    assert [each.ranges for each in reader.held] == [((0, 7),)]
+
+
+@pytest.mark.parametrize(("lanes", "named"), [(0, -1), (LANES, 2)])
+def test_a_reader_that_is_too_far_behind_is_told_what_it_will_not_get(lanes: int, named: int) -> None:
+    broker = Running(Settings(session_timeout_ms=1 << 50, ephemeral_lag_max=10))
+    broker.create("t", lanes=lanes)
+    reader = broker.consumer()
+    reader.subscribe("t", credit=1)
+    for _ in range(30):
+        broker.publish("t", "x")
+    told = [each for each in broker.effects if isinstance(each, Overtaken)]
+    assert {(each.session, each.topic, each.lane) for each in told} == {(reader.local.session, "t", named)}
+    assert reader.local.overtaken_count == sum(each.last - each.first + 1 for each in told) > 0
+    while reader.held:
+        reader.settle(SettleAction.ACK)
+    assert len(reader.texts) == 30 - reader.local.overtaken_count

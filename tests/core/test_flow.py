@@ -1,9 +1,14 @@
 """A topic whose consumers lag slows its publishers, then refuses them; everybody else goes on."""
 
-from dovetail.core import batch, inputs
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.core import batch, inputs, timers
 from dovetail.core.codes import Priority, SettleAction, Status
 from dovetail.core.effects import Appended, Refused, Reply
-from dovetail.core.flow import SLOW_MS_MAX, THROTTLED_MS, Level
+from dovetail.core.flow import CHECK_MS, MARK_MS, MARKS_MAX, SLOW_MS_MAX, THROTTLED_MS, Level, arrived_ms
 from dovetail.core.names import HEALTH
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
@@ -142,3 +147,56 @@ def test_the_topic_of_deep_looks_is_seen_by_nobody_and_other_hidden_topics_take_
     assert refusal(broker.publish("~other", "x")).status == Status.INVALID
     broker.crash()
     assert isinstance(broker.publish(HEALTH, "ping"), Appended)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 1_000)), max_size=5), st.integers(0, 25))
+def test_when_an_offset_arrived_is_told_by_the_last_mark_at_or_below_it(
+    drawn: list[tuple[int, int]], offset: int
+) -> None:
+    marks = tuple(sorted(dict(drawn).items()))
+    below = [arrived for at, arrived in marks if at <= offset]
+    expected = below[-1] if below else marks[0][1] if marks else -1
+    assert arrived_ms(marks, offset, -1) == expected
+
+
+def test_an_arrival_is_marked_once_a_second_and_more_coarsely_the_longer_ago() -> None:
+    broker = Running()
+    began_ms = broker.now.wall_ms
+    for _ in range(5):
+        broker.publish("a", "x")
+        broker.advance(MARK_MS // 2)
+    (log,) = broker.node.state.live.marks
+    assert broker.node.state.live.marks[log] == tuple((at, began_ms + at * MARK_MS // 2) for at in (0, 2, 4))
+    for _ in range(2 * MARKS_MAX):
+        broker.advance(MARK_MS)
+        broker.publish("a", "x")
+    marks = broker.node.state.live.marks[log]
+    assert MARKS_MAX // 2 <= len(marks) <= MARKS_MAX
+    assert marks == tuple(sorted(marks))
+    steps = [later[0] - earlier[0] for earlier, later in pairwise(marks)]
+    assert steps[-MARKS_MAX // 2 :] == [1] * (MARKS_MAX // 2)
+    assert steps[0] > 2
+    assert marks[0] == (0, began_ms)
+
+
+def test_confirms_wait_longer_the_more_was_published_before_them() -> None:
+    broker, reader = lagging(CRITICAL + 20)
+    for _ in range(10):
+        reader.settle(SettleAction.ACK, most=1)
+        broker.publish("slow", *["x"] * 10, priority=Priority.CRITICAL)
+        broker.advance(CHECK_MS + 10)
+    before = timers_of(broker)
+    for _ in range(3):
+        broker.publish("slow", *["x"] * 20, priority=Priority.CRITICAL)
+    assert len({at_ms for at_ms, _ in timers_of(broker)[len(before) :]}) == 3
+
+
+def timers_of(broker: Running) -> list[tuple[int, timers.Timer]]:
+    """The timers of confirms that are held back, and when they fire."""
+    wheel = broker.node.state.live.timers
+    return [
+        (bucket * timers.BUCKET_MS, timer)
+        for bucket, held in timers.contents(wheel)
+        for timer in held
+        if timer[0] == timers.HELD
+    ]

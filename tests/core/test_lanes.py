@@ -125,3 +125,7 @@ def test_a_commit_and_a_read_name_their_lane() -> None:
     assert isinstance(answer, Fetched)
     log = broker.node.state.durable.logs[answer.log]
     assert (log.lane, answer.offset, answer.end) == (1, 2, 5)
+
+
+def test_a_round_of_a_hundred_is_fifty_twenty_five_fifteen_seven_and_three() -> None:
+    assert [lane_weight(lane) for lane in range(LANES)] == [50, 25, 15, 7, 3]

@@ -4,7 +4,7 @@ import json
 
 from dovetail.core import batch, inputs
 from dovetail.core.codes import NackReason, SettleAction, Status
-from dovetail.core.effects import ReplayBegun
+from dovetail.core.effects import Done, ReplayBegun
 from dovetail.core.records import ReplayState, TopicConfig
 from dovetail.core.state import Replay
 from tests.core.running import Consumer, Running, refusal
@@ -227,3 +227,29 @@ def test_a_replay_waits_while_consumers_of_its_target_lag_and_goes_on_when_they_
         broker.advance(100)
         slow.settle(SettleAction.ACK)
     assert broker.node.state.durable.replays[job.id].state == ReplayState.DONE
+
+
+def test_replays_are_numbered_one_after_the_other() -> None:
+    broker = with_dead_letters(3)
+    assert [replay(broker, (offset,)).id for offset in range(3)] == [1, 2, 3]
+
+
+def test_a_purge_of_what_is_not_there_removes_nothing() -> None:
+    broker = with_dead_letters(3)
+    for ranges in ((), ((7, 9),)):
+        assert broker.ask(lambda me, number, r=ranges: inputs.RemoveDead(me, number, "a.dlq", r)) == Done()  # type: ignore[misc]
+    assert broker.node.state.durable.logs[_log(broker, "a.dlq")].start == 0
+
+
+def test_retention_keeps_what_is_still_to_be_replayed_and_nothing_else_for_its_sake() -> None:
+    broker = with_dead_letters(6)
+    job = replay(broker, (2, 4), rate=1)
+    broker.ask(lambda me, number: inputs.ChangeReplay(me, number, job.id, ReplayState.PAUSED))
+    broker.publish("other", *["x"] * 6)
+    for topic in ("a.dlq", "other"):
+        broker.node.submit(inputs.TrimLog(_log(broker, topic), 6))
+    broker.settle_down()
+    durable = broker.node.state.durable
+    left = [offset for offset, _, _ in durable.replays[job.id].items[durable.replays[job.id].done :]]
+    assert durable.logs[_log(broker, "a.dlq")].start == min(left)
+    assert durable.logs[_log(broker, "other")].start == 6

@@ -270,3 +270,10 @@ def test_a_list_says_no_more_items_than_can_be_in_what_is_left(count: int) -> No
     payload = b"\x00\x01g" + (7).to_bytes(8, "big") + count.to_bytes(2, "big")
     with pytest.raises(WireError, match="only 0 are left"):
         wire.decode_revoke(payload)
+
+
+def test_a_text_of_the_longest_length_fits_and_one_byte_more_does_not() -> None:
+    longest = "x" * wire.TEXT_BYTES_MAX
+    assert wire.decode_message(wire.Metadata.TYPE, wire.Metadata(longest).encode()) == wire.Metadata(longest)
+    with pytest.raises(wire.EncodeError):
+        wire.Metadata(longest + "x").encode()

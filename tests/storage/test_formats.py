@@ -226,3 +226,14 @@ def test_an_index_leads_to_the_last_point_at_or_before(steps: list[tuple[int, in
 
 def test_a_state_with_nothing_in_it_is_a_checkpoint_too() -> None:
     assert checkpoint.decode(b"".join(checkpoint.encode(Durable()))) == Durable()
+
+
+def test_a_segment_that_was_prepared_and_not_begun_is_known_whatever_its_frames_were() -> None:
+    with pytest.raises(FormatError, match="never begun"):
+        decode_segment_header(bytes(SEGMENT_HEADER_BYTES) + b"of an earlier life")
+
+
+@pytest.mark.parametrize("text", [b"5", b"null", b"[]", b'"x"', b"{}", b'{"crc32c": "00000000"}', b"no JSON", b""])
+def test_an_identity_that_is_none_is_known_as_damaged(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"checksum|Expecting"):
+        identity.decode(text)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dovetail.runtime.storage import real_disk
 from dovetail.runtime.storage.disk import (
     Create,
     DiskError,
@@ -148,3 +151,33 @@ def test_many_buffers_are_one_write(disk: RealDisk) -> None:
     for op in (Sync("a"), SyncDir(""), SyncAll()):
         disk.execute(op)
     assert disk.execute(Free()).total_bytes > 0
+
+
+def test_a_file_that_is_forgotten_while_others_read_it_stays_open_for_them_and_no_longer(disk: RealDisk) -> None:
+    put(disk, "a", b"x")
+    users = [disk._take("a") for _ in range(3)]
+    (descriptor,) = {user.descriptor for user in users}
+    disk.execute(Remove("a"))
+    for user in users:
+        os.fstat(descriptor)
+        disk._give_back(user)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "is_found"),
+    [
+        ("Linux", "5.8.0", True),
+        ("Linux", "6.1-rc2", True),
+        ("Linux", "5.7.19", False),
+        ("Linux", "unknown", False),
+        ("Darwin", "23.1.0", False),
+    ],
+)
+def test_a_whole_file_system_is_synced_at_once_only_where_that_tells_of_failures(
+    monkeypatch: pytest.MonkeyPatch, system: str, release: str, is_found: bool
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname=system, release=release))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syncfs=lambda descriptor: 0))
+    assert (real_disk._find_syncfs() is not None) is is_found

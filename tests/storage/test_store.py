@@ -9,8 +9,25 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.records import LogTrimmed
-from dovetail.runtime.storage.disk import Disk, DiskError, Kind, Remove, Task, Truncate, Write, list_dir, run
+from dovetail.runtime.storage.disk import (
+    Create,
+    Disk,
+    DiskError,
+    Kind,
+    Op,
+    Read,
+    Remove,
+    Task,
+    Truncate,
+    Write,
+    list_dir,
+    read_all,
+    replace_file,
+    run,
+)
 from dovetail.runtime.storage.findings import Outcome
+from dovetail.runtime.storage.layout import BESIDE, StoreOptions
+from dovetail.runtime.storage.log import Walk
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import open_store
 from tests.storage.build import SALT, SMALL, Broker, sim_disk, values_of
@@ -238,3 +255,73 @@ def _spoil(path: str, how: int) -> Task[None]:
         yield Truncate(path, 3)
     else:
         yield Write(path, 0, (b"\x00\x00\x00\x07",))
+
+
+def test_a_checkpoint_is_not_wanted_again_before_the_journal_has_grown(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    while not broker.store.wants_checkpoint:
+        broker.publish(log, b"x" * 500)
+    assert broker.store.journal_bytes == broker.store.committed_bytes >= SMALL.checkpoint_journal_bytes
+    broker.checkpoint()
+    assert (broker.store.journal_bytes, broker.store.wants_checkpoint) == (0, False)
+
+
+def test_what_an_earlier_life_did_not_finish_is_removed(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    broker.publish(log, b"x")
+    broker.checkpoint()
+    broker.close()
+    begun = [f"checkpoints/00000000000000000009.ckpt{BESIDE}", f"broker.json{BESIDE}"]
+    for path in begun:
+        disk.execute(Create(path))
+    Broker(disk)
+    left = [info.name for directory in ("", "checkpoints") for info in run(disk, list_dir(directory))]
+    assert not any(name.endswith(BESIDE) for name in left)
+
+
+def test_a_small_file_is_read_whole_whatever_its_size(disk: Disk) -> None:
+    data = bytes(range(250))
+    Broker(disk)
+    run(disk, replace_file("a", (data,)))
+    for chunk_bytes in (1, 7, 249, 250, 251, 1_000):
+        assert run(disk, read_all("a", chunk_bytes)) == data
+
+
+def test_an_index_is_written_with_its_part_and_made_anew_as_it_was(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for number in range(60):
+        broker.publish(log, b"x" * (10 + number))
+    files = broker.store._logs.files[log]
+    made = [part.index.encode() for part in files.parts if part.index is not None]
+    assert len(made) == len(files.parts) > 2
+    assert any(len(points) >= 16 for points, _ in made)
+    broker.close()
+    for part, (points, times) in zip(files.parts, made, strict=True):
+        if points:
+            assert [run(disk, read_all(path)) for path in part.paths()[1:]] == [points, times]
+        assert run(disk, files.rebuild_index(part)).encode() == (points, times)
+
+
+def test_a_walk_reads_no_more_at_a_time_than_it_was_told_unless_an_entry_is_larger() -> None:
+    broker = Broker(sim_disk(), StoreOptions(journal_segment_bytes=1 << 16, log_segment_bytes=1 << 16))
+    log = broker.create("orders")
+    entries = [broker.publish(log, b"x" * size) for size in (50, 3_000, 50, 50, 50)]
+    files = broker.store._logs.files[log]
+    asked: list[int] = []
+
+    class Watched:
+        def execute(self, op: Op) -> object:
+            if isinstance(op, Read):
+                asked.append(op.size)
+            return broker.disk.execute(op)
+
+    walk = Walk(files, files.parts[0], 0, 500)
+    found = []
+    while (entry := run(Watched(), walk.next())) is not None:  # type: ignore[arg-type]  # only what a walk needs
+        found.append(entry.base)
+    assert found == [0, 1, 2, 3, 4]
+    assert max(asked) <= max(entry.size_bytes for entry in entries)
+    assert sorted(asked)[-2] <= 500
