@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dovetail.core.records import TopicConfig
 from dovetail.runtime.config import load
-from tests.http.api import Api
+from tests.http.api import Api, Refused
 from tests.http.conftest import Start
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
@@ -33,18 +34,69 @@ def named_in(text: str) -> set[str]:
     return set(re.findall(r"\bdovetail_[a-z_]+", text))
 
 
-def test_alerts_and_dashboard_use_metrics_that_exist(start: Start) -> None:
-    known = metric_names(start())
+def labels_in(expression: str) -> set[str]:
+    """The labels that an expression groups by or asks for."""
+    grouped = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
+    asked = re.findall(r"(\w+)(?:=~|!~|!=|=)\"", expression)
+    return {name.strip() for names in grouped for name in names.split(",")} | set(asked)
+
+
+def placeholders_in(text: str) -> set[str]:
+    return set(re.findall(r"{{ *(?:\$labels\.)?(\w+) *}}", text))
+
+
+@pytest.fixture
+def busy(start: Start) -> Api:
+    """A broker that has something to say about everything."""
+    api = start(TopicConfig(lag_warning=1))
+    api.post("/v1/topics", name="jobs", lanes=True)
+    api.publish("jobs", "x")
+    api.publish("jobs", "y")
+    api.join("crew", "jobs")
+    api.poll("crew", max=1)
+    with pytest.raises(Refused):
+        api.post("/v1/topics", name="jobs")
+    return api
+
+
+def test_alerts_and_dashboard_use_metrics_and_labels_that_exist(busy: Api) -> None:
+    known = metric_names(busy)
+    labels = {*re.findall(r"(\w+)=\"", busy.metrics()), "instance", "job"}
     rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
     assert len(alerts) >= 8
     for rule in alerts:
         assert named_in(rule["expr"]) <= known, rule["alert"]
+        assert labels_in(rule["expr"]) <= labels, rule["alert"]
         assert rule["annotations"].keys() == {"summary", "action"}
+        told = " ".join(rule["annotations"].values())
+        assert set(re.findall(r"\$labels\.(\w+)", told)) <= labels, rule["alert"]
     panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
-    used = {name for panel in panels for target in panel["targets"] for name in named_in(target["expr"])}
-    assert used <= known
+    targets = [target for panel in panels for target in panel["targets"]]
+    for target in targets:
+        assert named_in(target["expr"]) <= known, target
+        assert labels_in(target["expr"]) | placeholders_in(target["legendFormat"]) <= labels, target
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_dashboard_shows_every_metric_and_no_panel_lies_on_another(busy: Api) -> None:
+    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    shown = {name for panel in panels for target in panel["targets"] for name in named_in(target["expr"])}
+    families = {line.split()[2] for line in busy.metrics().splitlines() if line.startswith("# TYPE")}
+    assert {each for each in families if not any(name.startswith(each) for name in shown)} == set()
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        assert panel["title"]
+        assert panel["type"] == "row" or panel["description"]
+        taken |= cells
 
 
 def test_the_container_and_the_unit_start_with_settings_that_exist() -> None:
