@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from dovetail.core.access import EVERYTHING, Access, Role
 from dovetail.runtime.http import broker, dead, groups, messages, openapi, topics, trace
-from dovetail.runtime.http.errors import Error, ErrorBody, Trouble
+from dovetail.runtime.http.errors import Trouble, error_body
 from dovetail.runtime.http.gate import Gate
-from dovetail.runtime.http.limited import LimitedSite
+from dovetail.runtime.http.limited import HANDLING, LimitedSite
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
 from dovetail.runtime.logs import SLOW_S
 from dovetail.runtime.security import Bucket, is_address
@@ -37,6 +37,8 @@ log = structlog.get_logger("http")
 audit = structlog.get_logger("audit")
 
 BODY_BYTES_MAX = 16 << 20
+BODY_S = 60.0
+"""How long a request's body may take to come."""
 REQUEST_ID = "X-Request-Id"
 _request_id: ContextVar[str] = ContextVar("request_id")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -62,7 +64,7 @@ async def start_http(server: Server, host: str, port: int) -> tuple[web.AppRunne
         app.router.add_route(route.method, route.pattern, _handler(gate, route))
     _add_pages(app)
     app.cleanup_ctx.append(_clock(gate))
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0, **HANDLING)
     await runner.setup()
     try:
         await LimitedSite(runner, host, port, server.http_connections_max, server.security.tls).start()
@@ -92,7 +94,7 @@ def _handler(gate: Gate, route: Route) -> Handler:
             _audit(route, request, None, None, trouble.code)
             raise
         query = decode_query(route.query, request.query)
-        body = decode_body(route.body, await request.read()) if route.body is not None else None
+        body = decode_body(route.body, await _read(request)) if route.body is not None else None
         begun = time.monotonic()
         try:
             answer = await route.run(gate, Call(request.match_info, query, body, request.headers, access))
@@ -106,6 +108,18 @@ def _handler(gate: Gate, route: Route) -> Handler:
         return _response(route, answer)
 
     return handle
+
+
+async def _read(request: web.Request) -> bytes:
+    """The body, if it comes as it is and in time."""
+    packed = request.headers.get("Content-Encoding", "identity")
+    if packed.lower() != "identity":
+        raise Trouble(415, "packed", f"a body that is {packed} is not taken", "send it without Content-Encoding")
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise Trouble(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None
 
 
 def _audit(route: Route, request: web.Request, access: Access | None, body: object, outcome: str) -> None:
@@ -141,9 +155,12 @@ def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
 def _check_site(request: web.Request, *, open_to_all: bool) -> None:
     """Refuse what another site has a browser send here: a page, or a name that was made to point to this machine."""
     origin = request.headers.get("Origin", "")
-    if origin and urlsplit(origin).netloc != request.host:
+    try:
+        site, host = urlsplit(origin).netloc, urlsplit(f"//{request.host}").hostname or ""
+    except ValueError as error:
+        raise Trouble(422, "invalid", f"the headers Host or Origin are not right: {error}") from None
+    if origin and site != request.host:
         raise Trouble(403, "foreign_origin", f"a page of {origin} may not use this broker")
-    host = urlsplit(f"//{request.host}").hostname or ""
     if open_to_all and not is_address(host):
         text = f"without tokens this broker answers to its address or to localhost, not to {host!r}"
         raise Trouble(403, "foreign_host", text, "use http://127.0.0.1, or start the broker with --tokens")
@@ -228,16 +245,8 @@ def _id_for(request: web.Request) -> str:
 
 
 def _trouble(trouble: Trouble) -> web.Response:
-    error = Error(
-        trouble.code,
-        str(trouble),
-        trouble.details,
-        trouble.suggestions,
-        _request_id.get(),
-        time.time_ns() // 1_000_000,
-    )
     headers = {"WWW-Authenticate": 'Bearer realm="dovetail"'} if trouble.status == 401 else {}
     if trouble.status in (429, 503):
         headers["Retry-After"] = str(max(1, -(-trouble.retry_after_ms // 1000)))
-    body = msgspec.json.encode(ErrorBody(error))
+    body = error_body(trouble, _request_id.get())
     return web.Response(body=body, status=trouble.status, content_type="application/json", headers=headers)

@@ -6,8 +6,10 @@ Never     shows an inside: what is not a refusal is "internal" and a request id.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from dovetail.core.codes import Status
@@ -47,6 +49,14 @@ class Error(Struct, frozen=True):
 
 class ErrorBody(Struct, frozen=True):
     error: Error
+
+
+def error_body(trouble: Trouble, request_id: str) -> bytes:
+    """What a refusal says, as JSON. What a client sent may be quoted in it, and need not be text."""
+    said = str(trouble).encode("utf-8", "backslashreplace").decode()
+    now_ms = time.time_ns() // 1_000_000
+    error = Error(trouble.code, said, trouble.details, trouble.suggestions, request_id, now_ms)
+    return msgspec.json.encode(ErrorBody(error))
 
 
 MEANINGS: dict[int, tuple[int, str]] = {

@@ -112,11 +112,13 @@ def _record(gate: Gate, message: NewMessage) -> batch.NewRecord:
             value = base64.b64decode(message.value or "", validate=True)
         except (binascii.Error, ValueError) as error:
             raise Trouble(422, "invalid", f'"value" is not base64: {error}', 'use "text" for plain text') from None
-    most = gate.state.settings.message_bytes_max
-    if len(value) > most:
-        raise Trouble(413, "too_large", f"the message has {len(value)} bytes, the most is {most}")
     headers = tuple([(name, text.encode("utf-8", "surrogatepass")) for name, text in message.headers.items()])
-    return (message.key.encode("utf-8", "surrogatepass") if message.key is not None else None), value, headers
+    key = message.key.encode("utf-8", "surrogatepass") if message.key is not None else None
+    most = gate.state.settings.message_bytes_max
+    size = len(value) + len(key or b"") + sum(len(name.encode()) + len(text) for name, text in headers)
+    if size > most:
+        raise Trouble(413, "too_large", f"the message has {size} bytes with its key and headers, the most is {most}")
+    return key, value, headers
 
 
 async def _send(gate: Gate, topic: str, load: _Load, records: list[batch.NewRecord], once: str) -> Appended:

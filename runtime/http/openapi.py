@@ -19,11 +19,14 @@ from dovetail.runtime.http.errors import ErrorBody
 from dovetail.runtime.http.routing import Nothing, Raw, Route
 
 _PROBLEMS = {
+    "400": "This is no HTTP that can be read.",
     "401": "No token, or one that is not known.",
     "403": "The token may not do this.",
     "404": "There is no such thing.",
+    "408": "The body took too long to come.",
     "409": "It exists, is in use, or is not held any more.",
     "413": "Too large.",
+    "415": "The body is packed.",
     "422": "The path, query or body is not right.",
     "429": "Too much: try again after Retry-After.",
     "503": "Not now: read-only, maintenance or stopping.",

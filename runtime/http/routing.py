@@ -76,7 +76,7 @@ def decode_body(kind: type[Struct], data: bytes) -> Struct:
         return msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise Trouble(422, "invalid", f"the body is not right: {error}", "GET /openapi.json says what is") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Trouble(422, "invalid", f"the body is not JSON: {error}") from None
 
 
