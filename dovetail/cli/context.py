@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -13,6 +14,8 @@ from msgspec import Struct
 from dovetail.cli.output import Form, Json, Output, fail, print_json, print_rows
 from dovetail.runtime.exits import Exit
 
+PORT, HTTP_PORT = 7400, 7480
+"""Where a broker listens if nobody says otherwise."""
 app = typer.Typer(no_args_is_help=True, help="Several brokers by name.")
 Name = Annotated[str, typer.Argument(help="What the broker is called here.")]
 
@@ -85,9 +88,21 @@ def add(
     """Remember a broker; the first one is the current one."""
     if not url and not api:
         fail("say how it is reached: --url dovetail://HOST:PORT, --api http://HOST:PORT, or both", Exit.USAGE)
+    # Without one of the two, commands of the other kind would go to a broker on this machine.
+    url, api = url or f"dovetail://{_host(api)}:{PORT}", api or f"http://{_host(url)}:{HTTP_PORT}"
     before = _read()
     _write(Contexts(before.current or name, {**before.known, name: Context(url, api, token)}))
-    _say(f"{name} is known", {"added": name}, json)
+    _say(f"{name} is known: {url}, {api}", {"added": name, "url": url, "api": api}, json)
+
+
+def _host(address: str) -> str:
+    try:
+        found = urlsplit(address if "://" in address else f"//{address}").hostname
+    except ValueError:
+        found = None
+    if not found:
+        fail(f"{address!r} is not an address such as http://HOST:PORT", Exit.USAGE)
+    return f"[{found}]" if ":" in found else found
 
 
 @app.command("use")

@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from dovetail.cli import complete
 from dovetail.cli.output import Form, Json, Output, print_fields, print_json, print_rows
 from dovetail.cli.rest import API, Api, Rest, Token
 from dovetail.runtime.exits import Exit
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters.")
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic whose dead letters are meant.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic whose dead letters are meant.", autocompletion=complete.topics)
+]
 SHOWN_BYTES = 60
 LOOK_S = 0.2
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from dovetail.cli import complete
 from dovetail.cli.output import Form, Json, Output, fail, print_fields, print_json, print_rows
 from dovetail.cli.rest import API, Api, Rest, Token
 from dovetail.runtime.exits import Exit
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups.")
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete.groups)]
 
 
 @app.callback()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import stat
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dovetail.cli import complete
 from dovetail.cli.output import URL, Json, Url, fail, print_json, reach, run
+from dovetail.core import names
 from dovetail.runtime.exits import Exit
 
 if TYPE_CHECKING:
@@ -23,6 +28,11 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 1 << 20
 FOLLOW_MS = 1_000
+LINE_BYTES_MAX = 16 << 20
+Separator = Annotated[
+    str, typer.Option("--key-separator", "-K", help="What divides a line's key from its message, for example ':'.")
+]
+Show = Callable[[dict[str, Any], bytes | None, bytes], None]
 
 
 class Lane(StrEnum):
@@ -36,11 +46,12 @@ class Lane(StrEnum):
 
 
 def publish(
-    topic: Annotated[str, typer.Argument(help="The topic; made on first use.")],
+    topic: Annotated[str, typer.Argument(help="The topic; made on first use.", autocompletion=complete.topics)],
     value: Annotated[
         str | None, typer.Argument(help="The message. Without it, or as -, each line of stdin is one.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Messages of one key keep their order.")] = None,
+    key_separator: Separator = "",
     header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")] = None,
     delay: Annotated[str, typer.Option(help="Deliver it after this long, for example 5s or 1d.")] = "0s",
     ttl: Annotated[str, typer.Option(help="Forget it if not delivered by then, for example 60s.")] = "0s",
@@ -64,7 +75,7 @@ def publish(
     if value is not None and value != "-":
         run(_publish_one(url, topic, value, options, json))
     else:
-        run(_publish_lines(url, topic, options, json))
+        run(_publish_lines(url, topic, options, key_separator.encode(), json))
 
 
 def _check_duration(option: str, text: str) -> None:
@@ -94,7 +105,7 @@ async def _publish_one(url: str, topic: str, value: str, options: dict[str, Any]
         typer.echo(receipt.message_id)
 
 
-async def _publish_lines(url: str, topic: str, options: dict[str, Any], json: bool) -> None:
+async def _publish_lines(url: str, topic: str, options: dict[str, Any], separator: bytes, json: bool) -> None:
     from dovetail.runtime.client import Disconnected
 
     count = failed = 0
@@ -107,8 +118,10 @@ async def _publish_lines(url: str, topic: str, options: dict[str, Any], json: bo
             first = first or error
 
     async with reach(url) as client, client.producer(topic) as producer:
-        for line in sys.stdin.buffer:
-            future = await producer.send(line.rstrip(b"\r\n"), **options)
+        async for line in _lines():
+            key, divided, value = line.rstrip(b"\r\n").partition(separator) if separator else (b"", b"", b"")
+            said = {**options, "key": key} if divided else options
+            future = await producer.send(value if divided else line.rstrip(b"\r\n"), **said)
             future.add_done_callback(note)
             count += 1
     if failed:
@@ -120,9 +133,42 @@ async def _publish_lines(url: str, topic: str, options: dict[str, Any], json: bo
         typer.echo(f"{count} messages published to {topic}")
 
 
+async def _lines() -> AsyncIterator[bytes]:
+    """Standard input, line by line. A pipe is not waited for: what came before has to leave meanwhile."""
+    source = sys.stdin.buffer
+    try:
+        is_pipe = not stat.S_ISREG(os.fstat(source.fileno()).st_mode) and (
+            source.isatty() or not stat.S_ISCHR(os.fstat(source.fileno()).st_mode)
+        )
+    except OSError:  # no file of the system's, as in a test
+        is_pipe = False
+    if not is_pipe:
+        for line in source:
+            yield line
+        return
+    reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    loop = asyncio.get_running_loop()
+    try:
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+        while line := await reader.readline():
+            yield line
+        transport.close()
+    finally:
+        # Others have this end of a terminal too, and expect to wait for it.
+        with suppress(OSError, ValueError):
+            os.set_blocking(source.fileno(), True)
+
+
 def consume(
-    pattern: Annotated[str, typer.Argument(help="A topic, or a pattern: * is one level, # at the end any number.")],
-    group: Annotated[str, typer.Option(help="Share the messages with the other members of this group.")] = "",
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            help="A topic, or a pattern: * is one level, # at the end any number.", autocompletion=complete.topics
+        ),
+    ],
+    group: Annotated[
+        str, typer.Option(help="Share the messages with the other members.", autocompletion=complete.groups)
+    ] = "",
     start: Annotated[
         str,
         typer.Option(
@@ -130,6 +176,10 @@ def consume(
         ),
     ] = "",
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: when interrupted.")] = 0,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", "-e", help="End when what is there now was printed; without a group.")
+    ] = False,
+    key_separator: Separator = "",
     ack: Annotated[bool, typer.Option("--ack/--no-ack", help="Acknowledge what was printed.")] = True,
     url: Url = URL,
     json: Json = False,
@@ -142,10 +192,15 @@ def consume(
     except names.BadName as error:
         fail(f"{pattern!r} is no pattern: {error}", Exit.USAGE)
     place = _place(start)
+    if until_end and group:
+        fail("--until-end is for reading without a group: others may settle what is left of it", Exit.USAGE)
+    if until_end and place is None:
+        place = ("earliest", 0)
+    show = partial(_print, json=json, separator=key_separator.encode())
     if place is None or group:
-        run(_consume(url, pattern, group, place, count, ack, json))
+        run(_consume(url, pattern, group, place, count, ack, show))
     else:
-        run(_read(url, pattern, place, count, json))
+        run(_read(url, pattern, place, count, until_end, show))
 
 
 Place = tuple[str, int]
@@ -171,7 +226,7 @@ def _place(text: str) -> Place | None:
         fail(f"--from {text!r} is not earliest, latest, an offset, a time like 2026-01-31T12:00 or 5m", Exit.USAGE)
 
 
-async def _consume(url: str, pattern: str, group: str, place: Place | None, count: int, ack: bool, json: bool) -> None:
+async def _consume(url: str, pattern: str, group: str, place: Place | None, count: int, ack: bool, show: Show) -> None:
     async with reach(url) as client:
         if place is not None:
             await _move_group(client, pattern, group, place)
@@ -179,7 +234,7 @@ async def _consume(url: str, pattern: str, group: str, place: Place | None, coun
         inflight = min(count, 100) if count else 100
         async with client.subscribe(pattern, group=group, max_inflight=inflight) as messages:
             async for message in messages:
-                _print(_from_message(message), message.value, json)
+                show(_from_message(message), message.key, message.value)
                 if ack:
                     await message.ack()
                 printed += 1
@@ -202,43 +257,62 @@ async def _move_group(client: Client, pattern: str, group: str, place: Place) ->
             await client.call(request, SeekAnswer)
 
 
-async def _read(url: str, pattern: str, place: Place, count: int, json: bool) -> None:
-    """Read logs without a group, from somewhere on, and follow them."""
+Log = tuple[str, int, int]
+"""A topic, a partition, and a lane: -1 where there are none."""
+
+
+async def _read(url: str, pattern: str, place: Place, count: int, until_end: bool, show: Show) -> None:
+    """Read logs without a group, from somewhere on, and follow them, or end where they end now."""
     printed = 0
-    async with reach(url) as client, aclosing(_follow(client, pattern, place)) as records:
-        async for topic, partition, record in records:
-            _print(_from_record(topic, partition, record), record.value or b"", json)
+    async with reach(url) as client, aclosing(_follow(client, pattern, place, until_end)) as records:
+        async for log, record in records:
+            show(_from_record(log, record), record.key, record.value or b"")
             printed += 1
             if printed == count:
                 return
 
 
-async def _follow(client: Client, pattern: str, place: Place) -> AsyncGenerator[tuple[str, int, Record], None]:
+async def _follow(
+    client: Client, pattern: str, place: Place, until_end: bool
+) -> AsyncGenerator[tuple[Log, Record], None]:
     from dovetail.core import batch
     from dovetail.core.wire import Fetch, FetchAnswer
     from dovetail.runtime.storage.codecs import CODECS
 
     kind, value = place
     after_ms = value if kind == "time" else 0
-    next_offsets: dict[tuple[str, int], int] = {}
+    next_offsets: dict[Log, int] = {}
+    ends: dict[Log, int] = {}
     while True:
         topics = await client.topics(pattern)
         if not topics:
             fail(f"no topic matches {pattern!r}; `dovetail topic list` shows those there are")
+        logs = {
+            (topic.name, log.partition, log.lane if any(each.lane for each in topic.partitions) else -1): log
+            for topic in topics
+            for log in topic.partitions
+        }
+        ends = ends or {where: log.end for where, log in logs.items()}
         idle = True
-        logs = [(topic.name, log) for topic in topics for log in topic.partitions]
-        for name, log in logs:
-            begin = {"earliest": log.start, "time": log.start, "latest": log.end}.get(kind, value)
-            offset = next_offsets.setdefault((name, log.partition), begin)
+        for where, log in logs.items():
+            begin = {"offset": max(value, log.start), "latest": log.end}.get(kind, log.start)
+            offset = next_offsets.setdefault(where, begin)
+            if until_end and offset >= ends.get(where, 0):
+                continue
             wait_ms = FOLLOW_MS // len(logs) if offset >= log.end else 0
-            request = Fetch(name, log.partition, offset, FETCH_BYTES, wait_ms)
+            topic, partition, lane = where
+            request = Fetch(topic, partition, offset, FETCH_BYTES, wait_ms, lane + 1)
             answer = await client.call(request, FetchAnswer)
             for _, data in batch.split(answer.batches):
                 for record in batch.parse(data, codecs=CODECS):
-                    if record.offset >= offset and record.timestamp_ms >= after_ms:
-                        idle = False
-                        next_offsets[name, log.partition] = record.offset + 1
-                        yield name, log.partition, record
+                    if record.offset < next_offsets[where]:
+                        continue
+                    idle = False
+                    next_offsets[where] = record.offset + 1
+                    if record.timestamp_ms >= after_ms and (not until_end or record.offset < ends.get(where, 0)):
+                        yield where, record
+        if until_end and (idle or all(next_offsets[where] >= end for where, end in ends.items() if where in logs)):
+            return
         if idle:
             await asyncio.sleep(0.05)
 
@@ -256,9 +330,10 @@ def _from_message(message: Message) -> dict[str, Any]:
     }
 
 
-def _from_record(topic: str, partition: int, record: Record) -> dict[str, Any]:
+def _from_record(log: Log, record: Record) -> dict[str, Any]:
+    topic, partition, lane = log
     return {
-        "message_id": f"{topic}:{partition}:{record.offset}",
+        "message_id": names.message_id(topic, partition, lane, record.offset),
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
@@ -272,9 +347,9 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="backslashreplace")
 
 
-def _print(about: dict[str, Any], value: bytes, json: bool) -> None:
+def _print(about: dict[str, Any], key: bytes | None, value: bytes, *, json: bool, separator: bytes) -> None:
     if json:
         print_json({**about, "value": base64.b64encode(value).decode()})
-    else:
-        sys.stdout.buffer.write(value + b"\n")
-        sys.stdout.buffer.flush()
+        return
+    sys.stdout.buffer.write(((key or b"") + separator if separator else b"") + value + b"\n")
+    sys.stdout.buffer.flush()

@@ -29,6 +29,14 @@ IN_WORDS_OF_COMMANDS = {
 """What the API suggests to its callers, as somebody at a terminal can do it."""
 
 
+class NoAnswer(Exception):
+    """The broker refused or can't be reached: the text says what to do, `code` is how a command ends that gives up."""
+
+    def __init__(self, text: str, code: Exit) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class Rest:
     """One broker's HTTP API."""
 
@@ -57,6 +65,13 @@ class Rest:
         return self._call("DELETE", path, None, query)
 
     def _call(self, method: str, path: tuple[str, ...], body: object, query: dict[str, object]) -> Any:
+        try:
+            return self.ask(method, path, body, query)
+        except NoAnswer as error:
+            fail(str(error), error.code)
+
+    def ask(self, method: str, path: tuple[str, ...], body: object, query: dict[str, object]) -> Any:
+        """The answer to any request; raises `NoAnswer`."""
         said = {name: str(value) for name, value in query.items() if value not in (None, "")}
         url = "/".join((self._base, *(quote(part, safe="") for part in path))) + (f"?{urlencode(said)}" if said else "")
         request = urllib.request.Request(url, None if body is None else msgspec.json.encode(body), method=method)
@@ -67,14 +82,14 @@ class Rest:
                 return msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                _refused(error.code, error.read())
+                raise _refused(error.code, error.read()) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             text = f"can't reach {self._base}: {reason}; is a broker running (`dovetail serve`), is --api right?"
-            fail(text, Exit.UNAVAILABLE)
+            raise NoAnswer(text, Exit.UNAVAILABLE) from None
 
 
-def _refused(status: int, body: bytes) -> None:
+def _refused(status: int, body: bytes) -> NoAnswer:
     try:
         error = msgspec.json.decode(body)["error"]
         text = "; ".join([error["message"], *(IN_WORDS_OF_COMMANDS.get(each, each) for each in error["suggestions"])])
@@ -82,4 +97,4 @@ def _refused(status: int, body: bytes) -> None:
         text = f"the broker answered with HTTP status {status}"
     if status in (401, 403):
         text += "; give a token with --token or DOVETAIL_TOKEN"
-    fail(text, {422: Exit.USAGE, 503: Exit.UNAVAILABLE}.get(status, Exit.FAILED))
+    return NoAnswer(text, {422: Exit.USAGE, 503: Exit.UNAVAILABLE}.get(status, Exit.FAILED))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail.cli.output import Form, Json, as_time, print_fields, print_json, print_rows
-from dovetail.cli.rest import API, Api, Rest, Token
+from dovetail.cli.rest import API, Api, NoAnswer, Rest, Token
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ROWS_MAX = 15
+WIDTH = 120
 SHOWN_BYTES = 60
 
 
@@ -34,49 +35,92 @@ def top(
     if json:
         print_json(rest.get("v1", "stats"))
         return
-    console = Console()
     if once or not sys.stdout.isatty():
-        console.print(_picture(rest))
+        # Off a terminal nobody knows the width.
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(
+            _picture(rest.get("v1", "stats"), rest.get("health"))
+        )
         return
+    picture = _picture(rest.get("v1", "stats"), rest.get("health"))
     try:
-        with Live(_picture(rest), console=console, screen=True, auto_refresh=False) as live:
+        with Live(picture, console=Console(), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
-                live.update(_picture(rest), refresh=True)
+                live.update(_look_again(rest), refresh=True)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
 
-def _picture(rest: Rest) -> RenderableType:
+def _look_again(rest: Rest) -> RenderableType:
+    """A broker that is being restarted will be back."""
+    try:
+        return _picture(rest.ask("GET", ("v1", "stats"), None, {}), rest.ask("GET", ("health",), None, {}))
+    except NoAnswer as error:
+        return f"{error}\n\nIt is asked again; Ctrl-C ends this."
+
+
+def _picture(stats: dict[str, Any], health: dict[str, Any]) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    stats, health = rest.get("v1", "stats"), rest.get("health")
     totals = stats["totals"]
+    level = "" if health["level"] == "normal" else f" {health['level']}"
     head = Text.assemble(
         ("dovetail ", "bold"),
-        (health["status"], "green" if health["status"] == "ok" else "yellow"),
-        f"  up {health['uptime_seconds']:.0f} s  {totals['connections']} connections  "
-        f"in {totals['published']['one']:g}/s  out {totals['delivered']['one']:g}/s  "
-        f"acked {totals['settled']['one']:g}/s  failed {totals['failed']['one']:g}/s  "
-        f"lag {totals['lag']}  in flight {totals['in_flight']}\n",
+        (health["status"] + level, "green" if health["status"] == "ok" else "yellow"),
+        f"  up {lasting(health['uptime_seconds'])}  {totals['connections']} connections  "
+        f"{count(totals['messages'])} messages  lag {count(totals['lag'])}  in flight {count(totals['in_flight'])}\n"
+        + "  ".join(
+            f"{word} {rate(totals[name]['one'])}/s"
+            for word, name in (
+                ("in", "published"),
+                ("out", "delivered"),
+                ("acked", "settled"),
+                ("failed", "failed"),
+                ("dead", "dead_letters"),
+                ("refused", "refused"),
+            )
+        )
+        + "\n",
+        *[(f"! {each}\n", "yellow") for each in health["recommendations"]],
     )
-    topics = Table("topic", box=None, header_style="bold", pad_edge=False)
+    topics = Table(Column("topic", overflow="fold"), box=None, header_style="bold", pad_edge=False)
     for name in ("messages", "in/s", "out/s", "lag", "capacity", "caught up in"):
         topics.add_column(name, justify="right")
     for name, each in _busiest(stats["topics"], lambda each: each["published"]["one"] + each["delivered"]["one"]):
         keeps = each["capacity"]
-        catch_up = f"{keeps['catch_up_seconds']} s" if "catch_up_seconds" in keeps else ""
-        figures = (str(each["depth"]), f"{each['published']['one']:g}", f"{each['delivered']['one']:g}")
-        topics.add_row(name, *figures, str(keeps["lag"]), f"{keeps['status']}, {keeps['trend']}", catch_up)
-    groups = Table("group", box=None, header_style="bold", pad_edge=False)
+        catch_up = lasting(keeps["catch_up_seconds"]) if "catch_up_seconds" in keeps else ""
+        figures = (count(each["depth"]), rate(each["published"]["one"]), rate(each["delivered"]["one"]))
+        topics.add_row(name, *figures, count(keeps["lag"]), f"{keeps['status']}, {keeps['trend']}", catch_up)
+    groups = Table(Column("group", overflow="fold"), box=None, header_style="bold", pad_edge=False)
     for name in ("lag", "in flight", "acked/s", "failed/s", "dead/s"):
         groups.add_column(name, justify="right")
     for name, each in _busiest(stats["groups"], lambda each: each["lag"]):
-        rates = [f"{each[kind]['one']:g}" for kind in ("settled", "failed", "dead_letters")]
-        groups.add_row(name, str(each["lag"]), str(each["in_flight"]), *rates)
+        rates = [rate(each[kind]["one"]) for kind in ("settled", "failed", "dead_letters")]
+        groups.add_row(name, count(each["lag"]), count(each["in_flight"]), *rates)
     return Group(head, topics, Text(), groups)
+
+
+def count(value: float) -> str:
+    """A number as people read it: 12,345."""
+    return f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """So many a second: a tenth matters while they are few."""
+    return f"{value:,.1f}" if value < 100 else count(value)
+
+
+def lasting(seconds: float) -> str:
+    """A span as people read it, in its two largest units: 2d 3h."""
+    said: list[str] = []
+    left = int(seconds)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if left >= size or (unit == "s" and not said):
+            said.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(said[:2])
 
 
 def _busiest(found: dict[str, Any], weight: Any) -> list[tuple[str, Any]]:

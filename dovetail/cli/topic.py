@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from dovetail.cli import complete
 from dovetail.cli.output import Form, Json, Output, fail, print_fields, print_rows
 from dovetail.cli.rest import API, Api, Rest, Token
 from dovetail.runtime.exits import Exit
 
 app = typer.Typer(no_args_is_help=True, help="Topics.")
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete.topics)]
 Pairs = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="lease=10s, max_retries=5, retention.hours=24, …; repeated."),
