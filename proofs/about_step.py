@@ -13,15 +13,18 @@ from msgspec.structs import replace
 
 from dovetail.core import append as appending
 from dovetail.core import awaken as waking
-from dovetail.core import dispatch, groups, leases, settling, timers, topics
+from dovetail.core import delay, dispatch, groups, leases, settling, timers, topics
 from dovetail.core import step as stepping
 from dovetail.core.codes import SettleAction, Whence
 from dovetail.core.cursor import Cursor
+from dovetail.core.effects import Pick
 from dovetail.core.ids import Bug, Now, ordered
 from dovetail.core.inputs import (
     AnyInput,
     Ask,
     Commit,
+    Loaded,
+    Picked,
     Publish,
     Seek,
     Sent,
@@ -320,7 +323,7 @@ def _balances(state: State) -> bool:
 def what_was_published_is_what_the_states_add_up_to(given: Given) -> bool:
     """Before and after a settle, a publish and its sync, or a member's end: published = settled + leased + retrying +
     pending + dying, counted one by one. What is settled is acknowledged, expired or dead:
-    `the-books-balance`; a delayed message is pending in a log of its own."""
+    `the-books-balance`; what is delayed is added by `a-delayed-message-is-in-one-place`."""
     state = _any_state(given)
     batch = Publish("a", 0, 7, given.integer("count", 1, 1 << 20), 100, (Ask(1, 5, 0, 1),))
     how = given.choice("what", (0, 1, 2))
@@ -334,3 +337,48 @@ def what_was_published_is_what_the_states_add_up_to(given: Given) -> bool:
         state, _, _ = given.call(stepping.step, state, NOW, [each])
         kept.append(_balances(state))
     return every(*kept)
+
+
+def _here_and_waiting(state: State) -> int:
+    """How many messages the topic's log has, and how many wait in delay logs for their time."""
+    durable = state.durable
+    waiting = sum(
+        durable.logs[log].end - durable.logs[log].start - found.messages for log, found in durable.moved.items()
+    )
+    return durable.logs[1].end + waiting
+
+
+@proof(
+    "I-DELAY",
+    about=stepping.step,
+    scope="bounded: 1 log of any length below 2⁵⁶, 1 delayed batch of any count up to 2²⁰, restarted meanwhile or not",
+    sabotage=Sabotage(delay.picked, "turn.emit(Moved(moving.log, moving.base, answer.count))", "None"),
+)
+def a_delayed_message_is_in_one_place(given: Given) -> bool:
+    """What was published is in its log or waits for its time, and never both, counted after each step: when it is
+    accepted, when it is stored, when the broker starts anew meanwhile, when it is due, and when it has moved. It is
+    not in its log before it is due, and is in it then."""
+    state = _any_state(given)
+    before, count = state.durable.logs[1].end, given.integer("count", 1, 1 << 20)
+    batch = Publish("a", 0, 7, count, 100, (Ask(1, 5, 0, 1),), delay_ms=2_000)
+    due = Now(NOW.mono_ms + 2_000, NOW.wall_ms + 2_000)
+    state, _, _ = given.call(stepping.step, state, NOW, [batch])
+    kept = [_here_and_waiting(state) == before + count]
+    state, _, _ = given.call(stepping.step, state, NOW, [Stored(state.durable.lsn)])
+    kept.append(state.durable.logs[1].end == before)
+    (log,) = state.durable.moved
+    if given.choice("restarted", (False, True)):
+        state = given.call(waking.awaken, state.durable, Settings())
+        kept.append(_here_and_waiting(state) == before + count)
+        state, _, _ = given.call(stepping.step, state, NOW, [Start()])
+        state, _, _ = given.call(stepping.step, state, NOW, [Loaded(delay.OWNER, log, _waiting(state, log, count))])
+    state, _, effects = given.call(stepping.step, state, due, [])
+    kept.append(_here_and_waiting(state) == before + count)
+    (pick,) = [each for each in effects if isinstance(each, Pick)]
+    state, _, _ = given.call(stepping.step, state, due, [Picked(pick.ticket, 9, 100, count, 1, 0, 0)])
+    return every(*kept, _here_and_waiting(state) == before + count, state.durable.logs[1].end == before + count)
+
+
+def _waiting(state: State, log: int, count: int) -> tuple[BatchMeta, ...]:
+    """What a delay log's files say of the only batch in it."""
+    return (BatchMeta(state.durable.logs[log].start, count - 1, 100, 0, NOW.wall_ms + 2_000),)
