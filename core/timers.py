@@ -55,8 +55,7 @@ class Wheel(Struct, frozen=True, gc=False):
 
     def bucket(self, number: int) -> Map[Timer, None]:
         """What fires at the start of a bucket."""
-        row: Map[int, Map[Timer, None]] = self.rows.get(number // ROW_BUCKETS) or Map()
-        return row.get(number) or Map()
+        return _bucket(self.rows, number)
 
 
 def put(wheel: Wheel, at_ms: int, timer: Timer) -> Wheel:
@@ -81,12 +80,16 @@ def due(wheel: Wheel, now_ms: int) -> tuple[Wheel, list[Timer]]:
     rows, soonest = wheel.rows, wheel.soonest
     fired: list[Timer] = []
     while rows and soonest * BUCKET_MS <= now_ms:
-        row = rows.get(soonest // ROW_BUCKETS)
-        if row is not None and soonest in row:
-            fired.extend(timer for timer, _ in ordered(row[soonest]))
+        if timers := _bucket(rows, soonest):
+            fired.extend(timer for timer, _ in ordered(timers))
             rows = _with_bucket(rows, soonest, Map())
         soonest = _first_bucket(rows, soonest)
     return (Wheel(rows, soonest) if soonest != wheel.soonest else wheel), fired
+
+
+def _bucket(rows: Rows, number: int) -> Map[Timer, None]:
+    row: Map[int, Map[Timer, None]] = rows.get(number // ROW_BUCKETS) or Map()
+    return row.get(number) or Map()
 
 
 def _with_bucket(rows: Rows, number: int, timers: Map[Timer, None]) -> Rows:

@@ -9,8 +9,9 @@ from dovetail.proofs.registry import ALL, Sabotage, proof
 from dovetail.proofs.shapes import within
 
 INSTANTS = range(31)
-OTHERS = (0, 1, 9, 10, 11, 20, 29)
-TWO_TIMERS = "bounded: two timers, set for 0 to 30 ms, asked at any instant"
+OTHERS = (0, 1, 9, 10, 11, 20, 29, 10_240, 20_475)
+"""Those in the same row of buckets, and the first and the last instant of the next row."""
+TWO_TIMERS = "bounded: two timers, one for 0 to 30 ms, the other then or in the next row, asked at any instant"
 
 ONE, TWO = (timers.LEASE, 1, 0), (timers.RETRY, 2, 0)
 
@@ -59,7 +60,7 @@ def a_timer_fires_once(given: Given) -> bool:
     wheel, at, other = _wheel(given)
     now = given.integer("now")
     rest, fired = given.call(timers.due, wheel, now)
-    empty, later = given.call(timers.due, rest, 1_000)
+    empty, later = given.call(timers.due, rest, 30_000)
     in_order = [ONE, TWO] if timers.bucket_of(at) <= timers.bucket_of(other) else [TWO, ONE]
     return every(fired + later == in_order, not empty.rows, empty.wake_ms is None)
 
@@ -75,9 +76,8 @@ def a_wake_up_is_never_too_late_and_never_repeated(given: Given) -> bool:
     """The instant a wheel asks to be woken at is its first bucket's, and after a step then it is the next one's."""
     wheel, at, other = _wheel(given)
     wheel = given.call(timers.put, wheel, 50, (timers.SESSION, 3, 0))
-    first, second = sorted(timers.bucket_of(instant) * timers.BUCKET_MS for instant in (at, other))
+    first, following, *_ = sorted({timers.bucket_of(instant) * timers.BUCKET_MS for instant in (at, other, 50)})
     rest, fired = given.call(timers.due, wheel, first)
-    following = 50 if first == second else second
     return every(wheel.wake_ms == first, rest.wake_ms == following, len(fired) > 0)
 
 

@@ -13,7 +13,6 @@ EQUIVALENT = {
     "backoff_ms: 6 → 7 in doublings >= 6": "at six doublings the minimum gives the cap as well",
     f"backoff_ms: RETRY_CAP_MS → RETRY_CAP_MS + 1 in {_CAPPED}": "below six doublings the cap is not reached",
     f"backoff_ms: RETRY_CAP_MS → RETRY_CAP_MS - 1 in {_CAPPED}": "below six doublings the cap is not reached",
-    "due: BUCKET_MS → BUCKET_MS - 1 in wheel.soonest * BUCKET_MS": "it only saves work: buckets are judged one by one",
     "add: 1 → 2 in intervals[-1][1] + 1": "the short way for a range behind all others gives what the long one gives",
     "shrink: 0 → -1 in in_flight >= 0": "a check of what is proved: nobody has less in flight than the lease holds",
     "_cut_below: first < offset → first <= offset": "taking nothing from a lease leaves it as it is",
