@@ -5,7 +5,7 @@ Promises  a batch that `check_produced` accepted can be parsed; no reader here a
 Never     changes records: only base offset and leader epoch, which lie outside the CRC, are ever patched.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from struct import Struct as Layout
 from typing import Final, TypeAlias, cast
 
@@ -430,14 +430,12 @@ def _skim(section: bytes, at: int, end: int) -> tuple[int, int, int, int]:
 _UNUSUAL: Final = (-1, 0, 0, 0)
 
 
-def _read_records(section: bytes, at: int, header: BatchHeader) -> list[Record]:
+def _read_records(section: bytes, at: int, header: BatchHeader) -> Iterator[Record]:
     """The records of `section`; the loop of `_walk`, for readers, who allow gaps between offsets."""
     end = len(section)
     count = header.record_count
     deltas = varint.SMALL
     starts = section.startswith
-    records: list[Record] = []
-    append = records.append
     timestamp_ms: int = 0
     key: bytes | None = None
     headers: RecordHeaders = ()
@@ -451,7 +449,7 @@ def _read_records(section: bytes, at: int, header: BatchHeader) -> list[Record]:
             if len(front) == front_size and starts(front, at) and starts(back, value_at + value_size):
                 offset = header.base_offset + delta
                 value = section[value_at : value_at + value_size]
-                append(Record(offset, timestamp_ms, key, value, headers))
+                yield Record(offset, timestamp_ms, key, value, headers)
                 at += size
                 continue
         record, value_at, stop = _read_record(section, at, end, header)
@@ -460,10 +458,9 @@ def _read_records(section: bytes, at: int, header: BatchHeader) -> list[Record]:
         offset, timestamp_ms, key, headers = record.offset, record.timestamp_ms, record.key, record.headers
         value_size = -1 if record.value is None else len(record.value)
         before, after, back, front_size, value_size, size = _shape(section, at, value_at, stop, delta, value_size)
-        append(record)
+        yield record
         at = stop
     _check_nothing_left(count, end - at)
-    return records
 
 
 def _shape(section: bytes, at: int, value_at: int, stop: int, delta: int, value_size: int) -> _Shape:
@@ -598,6 +595,13 @@ def parse(
     data: bytes | memoryview, *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD
 ) -> list[Record]:
     """The records of one batch. After compaction there may be gaps between them, or none left."""
+    return list(each_record(data, decoded_bytes_max=decoded_bytes_max, codecs=codecs))
+
+
+def each_record(
+    data: bytes | memoryview, *, decoded_bytes_max: int = DECODED_BYTES_MAX, codecs: Codecs = STANDARD
+) -> Iterator[Record]:
+    """The records that `parse` gives, each read when it is asked for; the CRC is looked at before."""
     data = bytes(data)
     header = _read_whole(data)
     section, at = _decoded(data, header, decoded_bytes_max, codecs)

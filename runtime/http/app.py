@@ -26,7 +26,7 @@ from dovetail.runtime.http import broker, dead, groups, messages, openapi, topic
 from dovetail.runtime.http.errors import Trouble, error_body
 from dovetail.runtime.http.gate import Gate
 from dovetail.runtime.http.limited import HANDLING, LimitedSite
-from dovetail.runtime.http.routing import Call, Nothing, Raw, Route, decode_body, decode_query
+from dovetail.runtime.http.routing import Call, Nothing, Pieces, Raw, Route, decode_body, decode_query
 from dovetail.runtime.logs import SLOW_S
 from dovetail.runtime.security import Bucket, is_address
 
@@ -105,7 +105,7 @@ def _handler(gate: Gate, route: Route) -> Handler:
         seconds = time.monotonic() - begun
         if seconds > SLOW_S and not route.no_store:
             log.warning("slow", operation=route.name, path=request.path, seconds=round(seconds, 3), **_who())
-        return _response(route, answer)
+        return await _stream(request, answer) if isinstance(answer, Pieces) else _response(route, answer)
 
     return handle
 
@@ -172,6 +172,23 @@ def _response(route: Route, answer: object) -> web.Response:
     headers = {"Cache-Control": "no-store"} if route.no_store else {}
     body = b"{}" if isinstance(answer, Nothing) else msgspec.json.encode(answer)
     return web.Response(body=body, status=route.status, content_type="application/json", headers=headers)
+
+
+async def _stream(request: web.Request, answer: Pieces) -> web.StreamResponse:
+    """Send an answer as it is made. When that fails in the middle all that can be done is to break off."""
+    response = web.StreamResponse(headers={REQUEST_ID: _request_id.get()})
+    response.content_type, response.charset = "application/json", "utf-8"
+    await response.prepare(request)
+    try:
+        async for piece in answer.pieces:
+            await response.write(piece)
+        await response.write_eof()
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        log.error("request failed", path=request.path, exc_info=error, **_who())
+        raise ConnectionAbortedError("the answer can't be finished") from error
+    return response
 
 
 def _add_pages(app: web.Application) -> None:

@@ -20,6 +20,7 @@ from dovetail.core.journal_format import Entry
 from dovetail.core.names import BadName
 from dovetail.core.node import Local, Node
 from dovetail.core.state import Group, Log, State, Topic
+from dovetail.runtime.http.aside import Aside
 from dovetail.runtime.http.consumers import Consumers
 from dovetail.runtime.http.errors import Trouble, refused
 from dovetail.runtime.http.history import EVERY_S, History
@@ -50,6 +51,7 @@ class Gate:
         self.history = History(server.metrics)
         self.started = time.monotonic()
         self.limits: dict[str, Bucket] = {}
+        self.aside = Aside(lambda: server.metrics.steps)
         self.deep_look: asyncio.Future[ComponentView] | None = None
         """The last deep look at the broker's health."""
 

@@ -11,9 +11,11 @@ import asyncio
 import base64
 import binascii
 import time
-from collections.abc import Container
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from dovetail.core import batch, inputs, names
@@ -36,13 +38,17 @@ from dovetail.runtime.http.models import (
     Published,
     PublishedMany,
 )
-from dovetail.runtime.http.routing import Call, Nothing, Route
+from dovetail.runtime.http.routing import Call, Nothing, Pieces, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
 from dovetail.runtime.storage.codecs import CODECS
 
-READ_BYTES = 1 << 20
-SLICE = 64
-"""Messages that are made ready at a time, so that a large browse delays nobody."""
+READ_BYTES = 256 << 10
+SLICE = 32
+SLICE_BYTES = 32 << 10
+"""What is made ready at a time: so many messages, or fewer large ones. A large browse delays nobody."""
+LOOKS = 256
+"""Records that are looked at meanwhile, where a batch begins before what is asked for."""
+T = TypeVar("T")
 LANES: tuple[PriorityName, ...] = ("critical", "high", "normal", "low", "background")
 PRIORITIES: dict[str, Priority] = {name: Priority(number) for number, name in enumerate(LANES, 1)}
 
@@ -162,7 +168,7 @@ def _published(answer: Appended, index: int) -> Published:
     return Published(found, answer.partition, offset, answer.arrival_ms)
 
 
-async def browse(gate: Gate, call: Call[BrowseQuery, None]) -> MessageList:
+async def browse(gate: Gate, call: Call[BrowseQuery, None]) -> Pieces:
     """A topic's stored messages, from an offset or a time on."""
     query = call.query
     topic = gate.topic(call.path["topic"])
@@ -180,32 +186,70 @@ async def browse(gate: Gate, call: Call[BrowseQuery, None]) -> MessageList:
                 session, request, topic.name, query.partition, offset, 1, query.wait_ms
             )
         )
-    found = await read_messages(gate, topic, log, offset, query.limit)
+    return Pieces(_page(gate, topic, log, offset, query.limit))
+
+
+async def _page(gate: Gate, topic: Topic, log: Log, offset: int, limit: int) -> AsyncIterator[bytes]:
+    """A `MessageList` as JSON, piece by piece."""
+    between, _, _ = msgspec.json.encode(MessageList([])).partition(b"]")
+    found = False
+    async for following, texts in _slices(gate, topic, log, offset, limit, msgspec.json.encode):
+        yield between + texts[1:-1]
+        between, found, offset = b",", True, following
     end = stored_end(gate.state, log)
-    following = found[-1].offset + 1 if found else offset
-    return MessageList(found, log.start, end, following if found and following < end else UNSET)
+    last = MessageList([], log.start, end, offset if found and offset < end else UNSET)
+    _, _, after = msgspec.json.encode(last).partition(b"[")
+    yield after if found else between + after
 
 
 async def read_messages(gate: Gate, topic: Topic, log: Log, offset: int, limit: int) -> list[MessageView]:
     """Up to `limit` stored messages of a log from `offset` on."""
-    found: list[MessageView] = []
+    return [each async for _, found in _slices(gate, topic, log, offset, limit, list) for each in found]
+
+
+async def _slices(
+    gate: Gate, topic: Topic, log: Log, offset: int, limit: int, shown: Callable[[list[MessageView]], T]
+) -> AsyncIterator[tuple[int, T]]:
+    """Stored messages as they are `shown`, a few at a time, each time with the offset that follows."""
     offset = max(offset, log.start)
     end = stored_end(gate.state, log)
-    while offset < end and len(found) < limit:
+    while offset < end and limit > 0:
         entries = await gate.entries(log.id, offset, READ_BYTES)
         if not entries:
-            break
-        for entry in entries:
-            begun = time.monotonic()
-            records = [each for each in batch.parse(entry.batch, codecs=CODECS) if offset <= each.offset < end]
-            for at in range(0, min(len(records), limit - len(found)), SLICE):
-                part = records[at : at + min(SLICE, limit - len(found))]
-                found += [_view(topic, log, entry, record) for record in part]
-                # It rests as long as it worked: half of the loop at least is for messages.
-                await asyncio.sleep(time.monotonic() - begun)
-                begun = time.monotonic()
-        offset = max(offset, entries[-1].last) + 1
-    return found
+            return
+        records = _each(entries)
+        more = True
+        while more and limit > 0:
+            async with gate.aside:
+                few, more = _few(records, offset, end, min(SLICE, limit))
+                ready = shown([_view(topic, log, *each) for each in few]) if few else None
+            if ready is not None:
+                limit -= len(few)
+                offset = few[-1][1].offset + 1
+                yield offset, ready
+        offset = max(offset, entries[-1].last + 1)
+
+
+def _each(entries: Sequence[Entry]) -> Iterator[tuple[Entry, batch.Record]]:
+    return ((entry, record) for entry in entries for record in batch.each_record(entry.batch, codecs=CODECS))
+
+
+def _few(
+    records: Iterator[tuple[Entry, batch.Record]], offset: int, end: int, most: int
+) -> tuple[list[tuple[Entry, batch.Record]], bool]:
+    """At most `most` of the next records from `offset` on and before `end`, and whether there may be more."""
+    found: list[tuple[Entry, batch.Record]] = []
+    size = 0
+    for _ in range(LOOKS):
+        each = next(records, None)
+        if each is None or each[1].offset >= end:
+            return found, False
+        if each[1].offset >= offset:
+            found.append(each)
+            size += len(each[1].value or b"")
+            if len(found) >= most or size >= SLICE_BYTES:
+                break
+    return found, True
 
 
 def views(topic: Topic, log: Log, entry: Entry, offsets: Container[int]) -> list[MessageView]:

@@ -7,7 +7,7 @@ Never     knows what a handler does.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -41,6 +41,12 @@ class Raw(Struct, frozen=True):
 
     body: bytes
     content_type: str
+
+
+class Pieces(Struct, frozen=True):
+    """An answer in JSON that is sent as it is made."""
+
+    pieces: AsyncIterator[bytes]
 
 
 class Route(Struct, frozen=True):
