@@ -60,8 +60,9 @@ class Repairs:
         return bool(self._lost.get(log))
 
     def explain(self, log: LogKey, expected: int, header: BatchHeader) -> bool:
-        """Whether the gap before a batch is what an operator was told is lost."""
+        """Whether an operator was told of all of the gap before a batch; of more is fine: what a repair first takes for
+        lost it may yet find elsewhere."""
         at = expected
         for first, last in sorted(self._lost.get(log, ())):
             at = last + 1 if first <= at <= last else at
-        return header.base_offset <= at <= header.last_offset
+        return expected < header.base_offset <= at
