@@ -85,13 +85,15 @@ def sticky(topics: Sequence[Readable], held: Mapping[int, str]) -> Plan:
             if slot not in found:
                 found[slot] = _least_loaded(topic.readers, load)
                 load[found[slot]] += 1
+    # First from those who have more than anybody needs to: whoever gave to less would have to be given to again.
+    _even_out(topics, found, load, above=-(-len(found) // max(1, len(load))))
     while _even_out(topics, found, load):
         """Every move lowers the sum of the squared loads, so this ends."""
     return found
 
 
-def _even_out(topics: Sequence[Readable], found: Plan, load: dict[str, int]) -> bool:
-    """One pass over all slots; whether anything moved."""
+def _even_out(topics: Sequence[Readable], found: Plan, load: dict[str, int], above: int = 0) -> bool:
+    """One pass over all slots of members that have more than `above`; whether anything moved."""
     moved = False
     for topic in topics:
         if not topic.readers:
@@ -100,7 +102,7 @@ def _even_out(topics: Sequence[Readable], found: Plan, load: dict[str, int]) -> 
         # From the end, so that a member's lowest partitions, the longest held, are the last to go.
         for slot in reversed(topic.slots):
             holder = found[slot]
-            if evens_out(load[holder], load[least]):
+            if load[holder] > above and evens_out(load[holder], load[least]):
                 found[slot] = least
                 load[holder] -= 1
                 load[least] += 1

@@ -141,8 +141,9 @@ def delete(turn: Turn, request: DeleteTopic) -> None:
 
 
 def _remove(turn: Turn, topic: Topic) -> None:
-    routing.topic_vanishes(turn, topic)
+    # No plan that is made from here on counts with it, not even for a member that has just come back to it.
     turn.topic_trie = turn.topic_trie.remove(topic.name, topic.id)
+    routing.topic_vanishes(turn, topic)
     for log in routing.logs_of(topic):
         del turn.tails[log]
         turn.marks.pop(log, None)

@@ -99,6 +99,14 @@ def test_sticky_spreads_a_leavers_share_and_moves_nothing_else() -> None:
     assert all(after[slot] == before[slot] for slot in after if before[slot] != "cleo")
 
 
+def test_sticky_takes_from_those_who_have_most_and_from_nobody_who_has_to_be_given_to_again() -> None:
+    topics = readable((4, "abc"), (1, "abc"), (3, "abc"))
+    before = {1: "ben", 2: "ben", 3: "ben", 4: "ben", 5: "anna", 6: "anna", 7: "anna", 8: "anna"}
+    found = sticky(topics, before)
+    assert loads(found) == [2, 3, 3]
+    assert [found[slot] for slot in before if found[slot] != before[slot]] == ["cleo", "cleo"]
+
+
 @given(topics=any_topics(), before=held)
 def test_no_single_move_would_even_out_a_sticky_plan_further(topics: list[Readable], before: Plan) -> None:
     found = sticky(topics, before)

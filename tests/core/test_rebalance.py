@@ -250,6 +250,16 @@ def test_a_deleted_topic_leaves_no_trace() -> None:
     assert sorted(slot for _, slots in team.group.shares for slot in slots) == [team.log(each) for each in range(6)]
 
 
+def test_a_topic_that_is_deleted_while_its_reader_has_just_come_back_is_planned_for_nobody() -> None:
+    team = crew("anna", strategy="sticky")
+    team.connect("anna")
+    team.join("anna")
+    team.delete()
+    assert team.phase is GroupState.REBALANCING
+    team.pass_time(QUIET_MS)
+    assert team.group.shares == (("anna", ()),)
+
+
 def test_members_get_partitions_only_of_topics_they_read() -> None:
     team = crew()
     team.topic("sport", partitions=2)
