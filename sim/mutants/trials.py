@@ -1,7 +1,8 @@
 """Trying mechanical mutants: which detectors may notice each, in which order, on how many cores.
 
 Promises  the cheapest detectors that run the changed lines come first: tests, then the model, then simulated runs; what
-          was found is written down at once, so that work that was broken off goes on where it was.
+          most notice is known before what few do is looked for; what was found is written down at once, so that work
+          that was broken off goes on where it was, and a mutant that got away is not tried by the same ones again.
 Never     counts what a detector says that says it of the unchanged broker too.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.sim.mutants.equivalents import EQUIVALENT
 from dovetail.sim.mutants.mechanical import Mechanical, modules
@@ -29,6 +31,8 @@ BUDGET_S = 30.0
 TESTS_S = 10.0
 SIMULATED_S = 10.0
 """How much of that is spent on tests and on simulated runs, as they cost on the unchanged broker."""
+QUICK_S = 2.0
+"""How much of the tests each mutant gets before any of them gets more."""
 OWN = 4
 """How many times as much a test may cost that is named after the mutant's module, and still be tried first."""
 SURVEYED = 40
@@ -51,6 +55,8 @@ class Found(Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     reached: int = 0
     """How many tests run the lines that were changed."""
+    against: str = ""
+    """What it was tried by, all of it, when it got away."""
 
     @property
     def is_equivalent(self) -> bool:
@@ -86,17 +92,45 @@ class Trials:
             return
         server = Server(self._jobs)
         try:
-            reaches = self._reaches(server)
-            courses = [_course(mutant, reaches) for mutant in left]
-            orders = [Try(mutant, course, self._budget_s) for mutant, course in zip(left, courses, strict=True)]
-            with self._results.open("ab") as file:
-                for place, answer in server.carry_out(orders):
-                    found = _found(left[place], courses[place], msgspec.json.decode(answer, type=Outcome))
-                    file.write(msgspec.json.encode(found) + b"\n")
-                    file.flush()
-                    yield found
+            yield from self._tried(server, left, known)
         finally:
             server.end()
+
+    def _tried(self, server: Server, mutants: Sequence[Mechanical], known: dict[str, Found]) -> Iterator[Found]:
+        reaches = self._reaches(server)
+        work = []
+        for mutant in mutants:
+            course = _course(mutant, reaches)
+            found = known.get(mutant.name)
+            if found and found.against == _against(mutant, course):
+                yield found
+            else:
+                work.append((mutant, course, list(_up_to(QUICK_S, course))))
+        orders = [Try(mutant, head, self._budget_s) for mutant, _, head in work]
+        hard: list[tuple[Mechanical, _Course, Outcome]] = []
+        with self._results.open("ab") as file:
+
+            def note(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
+                found = _found(mutant, course, outcome)
+                file.write(msgspec.json.encode(found) + b"\n")
+                file.flush()
+                return found
+
+            for place, answer in server.carry_out(orders):
+                mutant, course, head = work[place]
+                outcome = msgspec.json.decode(answer, type=Outcome)
+                if outcome.by or len(head) == len(course):
+                    yield note(mutant, course, outcome)
+                else:
+                    hard.append((mutant, course, outcome))
+            orders = [
+                Try(mutant, course[outcome.tried :], self._budget_s - outcome.seconds)
+                for mutant, course, outcome in hard
+            ]
+            for place, answer in server.carry_out(orders):
+                mutant, course, first = hard[place]
+                outcome = msgspec.json.decode(answer, type=Outcome)
+                yield note(mutant, course, _together(first, outcome))
 
     def _reaches(self, server: Server) -> list[Reach]:
         """What each detector runs; those that are not known for this product and this test are observed."""
@@ -139,7 +173,20 @@ def _found(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
         outcome.runs,
         round(outcome.seconds, 2),
         sum(not id.startswith("sim:") for id, _ in course),
+        "" if outcome.by else _against(mutant, course),
     )
+
+
+def _together(first: Outcome, then: Outcome) -> Outcome:
+    return replace(
+        then, tried=first.tried + then.tried, runs=first.runs + then.runs, seconds=first.seconds + then.seconds
+    )
+
+
+def _against(mutant: Mechanical, course: _Course) -> str:
+    """Of a mutant and all that may notice it: while both are the same, so is what comes of it."""
+    texts = [mutant.name, mutant.digest, *(f"{id} {_digest(id)}" for id, _ in course)]
+    return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def _course(mutant: Mechanical, reaches: Sequence[Reach]) -> _Course:
@@ -151,14 +198,15 @@ def _course(mutant: Mechanical, reaches: Sequence[Reach]) -> _Course:
     tests = [reach for reach in near if _kind(reach.id) != "simulation" and MODEL not in reach.id]
     models = [reach for reach in near if MODEL in reach.id]
     runs = [reach for reach in near if _kind(reach.id) == "simulation"]
-    chosen = [*_up_to(TESTS_S, tests), *models, *_up_to(SIMULATED_S, runs)]
-    return [(reach.id, reach.seconds) for reach in chosen]
+    costs = [[(reach.id, reach.seconds) for reach in each] for each in (tests, models, runs)]
+    chosen = [*_up_to(TESTS_S, costs[0]), *costs[1], *_up_to(SIMULATED_S, costs[2])]
+    return chosen
 
 
-def _up_to(seconds: float, reaches: Sequence[Reach]) -> Iterator[Reach]:
-    for reach in reaches:
-        yield reach
-        seconds -= reach.seconds
+def _up_to(seconds: float, course: _Course) -> Iterator[tuple[str, float]]:
+    for id, cost in course:
+        yield id, cost
+        seconds -= cost
         if seconds < 0:
             return
 
