@@ -73,6 +73,18 @@ def all_mutants() -> list[Mechanical]:
     return [mutant for module in modules() for mutant in mutants_of(module)]
 
 
+@cache
+def digests_of(module: str) -> dict[str, str]:
+    """Of each function of a module: what it says, and what the module says around its functions."""
+    tree = ast.parse(source_of(module))
+    functions = dict(_functions(tree.body, ""))
+    texts = {name: ast.unparse(function) for name, function in functions.items()}
+    for function in functions.values():
+        function.body = [ast.Pass()]
+    around = ast.unparse(tree)
+    return {name: blake2b((text + around).encode(), digest_size=6).hexdigest() for name, text in texts.items()}
+
+
 def sample(count: int) -> list[Mechanical]:
     """`count` of them, every module with its share."""
     by_module: dict[str, list[Mechanical]] = {}

@@ -22,8 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.sim.mutants.equivalents import EQUIVALENT
-from dovetail.sim.mutants.mechanical import Mechanical, modules
-from dovetail.sim.mutants.mutant import source_of
+from dovetail.sim.mutants.mechanical import Mechanical, digests_of, modules
 from dovetail.sim.mutants.trial import JOBS, MODEL, Outcome, Reach, Survey, Try
 
 BUDGET_S = 30.0
@@ -38,6 +37,7 @@ OWN = 4
 SURVEYED = 40
 """Detectors that are observed at a time."""
 _Course = list[tuple[str, float]]
+_MODULES = frozenset(modules())
 
 
 class Found(Struct, frozen=True, omit_defaults=True):
@@ -98,11 +98,12 @@ class Trials:
 
     def _tried(self, server: Server, mutants: Sequence[Mechanical], known: dict[str, Found]) -> Iterator[Found]:
         reaches = self._reaches(server)
+        digests = {reach.id: _digest(reach) for reach in reaches}
         work = []
         for mutant in mutants:
             course = _course(mutant, reaches)
             found = known.get(mutant.name)
-            if found and found.against == _against(mutant, course):
+            if found and found.against == _against(mutant, course, digests):
                 yield found
             else:
                 work.append((mutant, course, list(_up_to(QUICK_S, course))))
@@ -111,7 +112,8 @@ class Trials:
         with self._results.open("ab") as file:
 
             def note(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
-                found = _found(mutant, course, outcome)
+                against = "" if outcome.by else _against(mutant, course, digests)
+                found = _found(mutant, course, outcome, against)
                 file.write(msgspec.json.encode(found) + b"\n")
                 file.flush()
                 return found
@@ -133,15 +135,15 @@ class Trials:
                 yield note(mutant, course, _together(first, outcome))
 
     def _reaches(self, server: Server) -> list[Reach]:
-        """What each detector runs; those that are not known for this product and this test are observed."""
-        known = {seen.reach.id: seen.reach for seen in _read(self._map, _Seen) if seen.digest == _digest(seen.reach.id)}
+        """What each detector runs; those of which a function or the test has changed since are observed again."""
+        known = {seen.reach.id: seen.reach for seen in _read(self._map, _Seen) if seen.digest == _digest(seen.reach)}
         new = [id for id in server.detectors if id not in known]
         orders = [Survey(new[start : start + SURVEYED]) for start in range(0, len(new), SURVEYED)]
         with self._map.open("ab") as file:
             for _, answer in server.carry_out(orders):
                 for reach in msgspec.json.decode(answer, type=list[Reach]):
                     known[reach.id] = reach
-                    file.write(msgspec.json.encode(_Seen(_digest(reach.id), reach)) + b"\n")
+                    file.write(msgspec.json.encode(_Seen(_digest(reach), reach)) + b"\n")
                 file.flush()
         return [known[id] for id in server.detectors if id in known]
 
@@ -151,17 +153,21 @@ class _Seen(Struct, frozen=True):
     reach: Reach
 
 
+def _digest(reach: Reach) -> str:
+    """Of the test's file and of all functions that it runs: while they say the same, it runs the same."""
+    texts = [_text_of(reach.id.partition("::")[0])]
+    for place in sorted(reach.lines):
+        module, _, function = place.partition(":")
+        texts.append(f"{place} {digests_of(module).get(function) if module in _MODULES else None}")
+    return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
+
+
 @cache
-def _digest(id: str) -> str:
-    """Of the product and of the test's file: while both are the same, so is what the test reaches."""
-    texts = [source_of(module) for module in modules()]
-    test = Path(id.partition("::")[0])
-    return blake2b(
-        "".join([*texts, test.read_text("utf-8") if test.is_file() else ""]).encode(), digest_size=6
-    ).hexdigest()
+def _text_of(path: str) -> str:
+    return Path(path).read_text("utf-8") if Path(path).is_file() else ""
 
 
-def _found(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
+def _found(mutant: Mechanical, course: _Course, outcome: Outcome, against: str) -> Found:
     return Found(
         mutant.name,
         mutant.digest,
@@ -173,7 +179,7 @@ def _found(mutant: Mechanical, course: _Course, outcome: Outcome) -> Found:
         outcome.runs,
         round(outcome.seconds, 2),
         sum(not id.startswith("sim:") for id, _ in course),
-        "" if outcome.by else _against(mutant, course),
+        against,
     )
 
 
@@ -183,9 +189,9 @@ def _together(first: Outcome, then: Outcome) -> Outcome:
     )
 
 
-def _against(mutant: Mechanical, course: _Course) -> str:
+def _against(mutant: Mechanical, course: _Course, digests: dict[str, str]) -> str:
     """Of a mutant and all that may notice it: while both are the same, so is what comes of it."""
-    texts = [mutant.name, mutant.digest, *(f"{id} {_digest(id)}" for id, _ in course)]
+    texts = [mutant.name, mutant.digest, *sorted(f"{id} {digests[id]}" for id, _ in course)]
     return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
 
 
