@@ -126,6 +126,8 @@ class Running:
         self.records: list[AnyRecord] = []
         self.commits: list[tuple[int, bool]] = []
         """Of each commit how many frames it had, and whether it was synced."""
+        self.reads_wait = False
+        """Whether the disk does nothing for the log lane just now."""
         self.clients: dict[int, Client] = {}
         self._frames: list[bytes] = []
         self._files: dict[int, list[Entry]] = {}
@@ -160,7 +162,7 @@ class Running:
                 self.commits.append((len(commit.frames), commit.sync))
                 self._frames += [b"".join(frame.buffers) for frame in commit.frames]
                 self.node.committed()
-            job = self.node.next_job()
+            job = None if self.reads_wait else self.node.next_job()
             if job is not None:
                 self.node.job_done(self._do(job))
             if commit is None and job is None and not self.node.has_arrivals:

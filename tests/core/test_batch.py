@@ -571,3 +571,11 @@ def test_a_record_that_says_it_is_longer_than_it_is_is_refused_whatever_its_numb
         wrong = b"".join(map(bytes.__add__, lengths, bodies))
         with pytest.raises(BatchError):
             check_produced(with_section(frame, wrong))
+
+
+def test_any_record_of_a_large_batch_is_found_by_its_offset() -> None:
+    count = 300
+    data = build(of(*(b"x" * (number % 7 * 40) for number in range(count))), timestamp_ms=NOW, base_offset=1000)
+    for place in (0, 1, 63, 64, 127, 128, 255, count - 1):
+        assert parse(single(data, 1000 + place)) == [Record(0, NOW, None, b"x" * (place % 7 * 40), ())]
+        assert [each.offset for each in parse(batch.trim(data, 1000 + place, 1000 + place))] == [1000 + place]

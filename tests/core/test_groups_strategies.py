@@ -155,6 +155,8 @@ def health(team: Crew) -> dict[str, Health]:
 def test_what_is_known_of_a_member_is_shown() -> None:
     team = crew("anna")
     for _ in range(kernels.SAMPLES_MIN):
+        (info,) = members.describe(team.state, team.group.id, team.mono_ms)
+        assert info.suggested_lease_ms == 0
         team.publish(0)
         team.pass_time(1_000)
         team.ack(team.leases_of("anna")[0].id, "anna")
@@ -232,6 +234,17 @@ def test_a_group_without_members_expires_and_its_floors_with_it(strategy: str) -
     assert not team.state.durable.cursors
 
 
+def test_a_group_that_expired_while_messages_waited_for_credit_leaves_nothing_in_memory() -> None:
+    team = crew("anna")
+    team.publish(0, 5_000)
+    number = team.group.id
+    team.vanish("anna")
+    assert number in team.state.live.queues
+    team.pass_time(2 * EXPIRY_MS)
+    assert team.phase is GroupState.DEAD
+    assert number not in team.state.live.queues
+
+
 def test_a_group_with_members_does_not_expire_however_old_it_is() -> None:
     team = crew("anna")
     team.pass_time(2 * EXPIRY_MS)
@@ -293,6 +306,7 @@ def test_an_operator_removes_a_member(strategy: str) -> None:
     request = ask.RemoveMember(OPERATOR, team.request(), "crew", "ben")
     effects = team.step(request)
     assert [each.session for each in effects if isinstance(each, out.CloseSession)] == [team.sessions["ben"]]
+    assert team.answer(effects) == out.Done()
     team.pass_time(200)
     assert [info.name for info in members.describe(team.state, team.group.id, team.mono_ms)] == ["anna"]
     refused = team.answer(team.step(ask.RemoveMember(OPERATOR, team.request(), "crew", "ben")))

@@ -5,6 +5,7 @@ import json
 from dovetail.core import batch, inputs
 from dovetail.core.codes import NackReason, SettleAction, Status
 from dovetail.core.effects import Done, ReplayBegun
+from dovetail.core.evolve import REPLAYS_KEPT
 from dovetail.core.records import ReplayState, TopicConfig
 from dovetail.core.state import Replay
 from tests.core.running import Consumer, Running, refusal
@@ -253,3 +254,18 @@ def test_retention_keeps_what_is_still_to_be_replayed_and_nothing_else_for_its_s
     left = [offset for offset, _, _ in durable.replays[job.id].items[durable.replays[job.id].done :]]
     assert durable.logs[_log(broker, "a.dlq")].start == min(left)
     assert durable.logs[_log(broker, "other")].start == 6
+
+
+def test_a_copy_that_comes_when_its_job_is_forgotten_is_dropped() -> None:
+    broker = with_dead_letters(REPLAYS_KEPT + 2)
+    broker.crash()
+    broker.reads_wait = True
+    jobs = []
+    for offset in range(REPLAYS_KEPT + 2):
+        jobs.append(replay(broker, (offset,)).id)
+        broker.ask(lambda me, number: inputs.ChangeReplay(me, number, jobs[-1], ReplayState.ABORTED))
+    assert jobs[0] not in broker.node.state.durable.replays
+    broker.reads_wait = False
+    broker.settle_down()
+    assert not broker.node.state.live.replaying
+    assert "a.again" not in broker.node.state.durable.topics_by_name

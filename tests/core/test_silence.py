@@ -27,3 +27,14 @@ def test_a_member_that_said_nothing_is_out() -> None:
     broker, session = with_member()
     broker.jump(3 * TIMEOUT_MS)
     assert session not in broker.node.state.live.sessions
+
+
+def test_a_broker_with_nothing_to_decide_takes_no_step() -> None:
+    broker, _ = with_member()
+    steps = []
+    broker.node.observe = lambda *told: steps.append(told)
+    broker.jump(1)
+    assert steps == []
+    broker.node.submit(inputs.Tidy())
+    broker.jump(1)
+    assert len(steps) == 1

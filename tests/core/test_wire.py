@@ -277,3 +277,5 @@ def test_a_text_of_the_longest_length_fits_and_one_byte_more_does_not() -> None:
     assert wire.decode_message(wire.Metadata.TYPE, wire.Metadata(longest).encode()) == wire.Metadata(longest)
     with pytest.raises(wire.EncodeError):
         wire.Metadata(longest + "x").encode()
+    items = (wire.SettleItem(1, 2, 0, 0, error=longest),)
+    assert wire.decode_message(wire.Settle.TYPE, wire.Settle(items).encode()) == wire.Settle(items)

@@ -399,3 +399,45 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting() -> None:
     again.publish(log, b"and on")
     disk.kill()
     assert len(Broker(disk).read_all(log)) == 11
+
+
+def test_what_was_found_in_spite_of_damage_is_deleted_with_its_topic_like_anything_else() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    for log in (broker.create("kept"), broker.create("orders")):
+        broker.publish(log, b"x" * 100)
+    broker.checkpoint()
+    disk.kill()
+    for path, _ in list(disk.files()):
+        if path.startswith("journal/"):
+            disk.remove(path)
+    again = Broker(disk, go_on_without_damage=True)
+    assert len(again.read_all(log)) == 1
+    again.delete("orders")
+    assert [info.name for info in run(disk, list_dir("topics"))] == ["kept"]
+
+
+def test_a_journal_segment_that_a_checkpoint_covers_may_be_missing_in_the_middle() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, TINY)
+    log = broker.create("orders")
+    for most in (5, 30, 3):
+        for number in range(most):
+            broker.publish(log, b"%d" % number * 60)
+        if most > 3:
+            broker.checkpoint()
+    disk.kill()
+    segments = [path for path, _ in disk.files() if path.endswith(".wal")]
+    found = []
+    for path in segments:
+        twin = disk.copy()
+        twin.remove(path)
+        try:
+            again = Broker(twin, TINY)
+        except Corrupted:
+            found.append("refused")
+            continue
+        assert again.durable == broker.durable
+        assert again.read_all(log) == broker.read_all(log)
+        found += {finding.outcome.name for finding in again.opened.report.findings}
+    assert {"UNNEEDED", "refused"} <= set(found), found

@@ -39,7 +39,11 @@ from dovetail.core.journal_format import (
 from dovetail.core.records import AnyRecord, BatchAppended, Settled
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import checkpoint, identity, index
+from dovetail.runtime.storage.disk import Create, MakeDir, Write, run
 from dovetail.runtime.storage.index import Index
+from dovetail.runtime.storage.layout import journal_path
+from dovetail.runtime.storage.scan import FoundSegment, frames_after
+from tests.storage.build import sim_disk
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "storage.json").read_text())
 FORMATS = Path(__file__).parents[2] / "spec" / "formats.md"
@@ -237,3 +241,19 @@ def test_a_segment_that_was_prepared_and_not_begun_is_known_whatever_its_frames_
 def test_an_identity_that_is_none_is_known_as_damaged(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"checksum|Expecting"):
         identity.decode(text)
+
+
+def test_frames_behind_damage_are_each_taken_once_however_often_they_lie_there() -> None:
+    frames, crc = [], 0
+    for lsn in (5, 6, 7):
+        made = encode_frame(lsn, 1, 0, crc, [Settled(1, 1, lsn, lsn)], salt=SALT)
+        frames.append(b"".join(made.buffers))
+        crc = made.crc
+    disk = sim_disk()
+    disk.execute(MakeDir("journal"))
+    disk.execute(Create(journal_path(0)))
+    disk.execute(Write(journal_path(0), 0, (bytes(SEGMENT_HEADER_BYTES), *frames[:2], frames[1], frames[0], frames[2])))
+    size = SEGMENT_HEADER_BYTES + sum(map(len, [*frames, *frames[:2]]))
+    segments = [FoundSegment(0, journal_path(0), size, None, "damaged")]
+    assert [frame.lsn for frame in run(disk, frames_after(segments, SALT, 4))] == [5, 6, 7]
+    assert [frame.lsn for frame in run(disk, frames_after(segments, SALT, 5))] == [6, 7]

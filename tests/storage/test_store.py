@@ -325,3 +325,17 @@ def test_a_walk_reads_no_more_at_a_time_than_it_was_told_unless_an_entry_is_larg
     assert found == [0, 1, 2, 3, 4]
     assert max(asked) <= max(entry.size_bytes for entry in entries)
     assert sorted(asked)[-2] <= 500
+
+
+def test_what_is_known_of_a_part_is_the_same_after_a_restart_that_had_nothing_to_write(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for _ in range(30):
+        broker.publish(log, b"x" * 200)
+    parts = run(disk, broker.store.parts(log))
+    for _ in range(2):
+        broker.checkpoint()
+        broker.commit([])
+    broker.close()
+    assert run(disk, Broker(disk).store.parts(log)) == parts
+    assert len(parts) > 2

@@ -154,6 +154,8 @@ def test_a_dump_shows_journal_logs_and_state() -> None:
     run(disk, tools.dump_state(SMALL, state.append))
     assert "Settled" in {row["kind"] for row in journal}
     assert [row["base"] for row in logs] == list(range(30))
+    records = [json.loads(json.dumps(row["records"], default=str)) for row in logs]
+    assert [[record["offset"] for record in each] for each in records] == [[offset] for offset in range(30)]
     assert {row["kind"] for row in state} == {"state", "topic", "log", "group", "cursor"}
 
 
