@@ -13,6 +13,10 @@ EQUIVALENT = {
     "which is what a negative one looks like, and the record is read by the careful reader",
     "core.batch._walk: delta <= varint.SMALL_MAX → delta < varint.SMALL_MAX": "speed alone: record 8,191 is read with "
     "every check instead of compared with its neighbour",
+    "core.dispatch._keep_up: owner > 0 → owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
+    "subscriptions belong to minus its number",
+    "core.flow._lag: owner > 0 → owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
+    "subscriptions belong to minus its number",
     "core.flow._charge: 1000 → 1001 in settings.quota_bytes * 1000": "`refill` cuts a new bucket to what it may hold "
     "before anything is taken from it",
     "core.rebalance.disturb: 0 → 1 in (timers.GATHER, number, 0)": "nobody reads the third part of this timer, and "

@@ -297,3 +297,27 @@ def test_who_is_too_far_behind_is_told_which_messages_were_skipped() -> None:
             broker.publish(topic, "x")
         lane = ".2" if lanes else ""
         assert any(f"{topic}:0{lane}:1 to " in text for text in client.errors()), client.errors()
+
+
+def test_a_fetch_waits_while_its_reader_takes_nothing_whether_or_not_anything_else_is_due() -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(produce("t", "a"))
+    broker.node.wrote(client.session, broker.node.options.send_window_bytes)
+    client.send(wire.Fetch("t", 0, 0, 1_000_000))
+    assert broker.node.state.live.timers.wake_ms is None
+    broker.jump(1)
+    assert client.take(FrameType.RESPONSE) == []
+    broker.node.wrote(client.session, 0)
+    broker.settle_down()
+    assert len(client.take(FrameType.RESPONSE)) == 1
+
+
+def test_what_was_sent_and_needs_no_acknowledgment_gives_its_credit_back() -> None:
+    broker = Running()
+    client = broker.connect()
+    client.ask(wire.Subscribe("t", "g", 2, auto_ack=True))
+    client.ask(produce("t", "a", "b", "c", "d", "e"))
+    assert [each.ranges for each in client.deliveries()] == [((0, 1),), ((2, 3),), ((4, 4),)]
+    (number,) = broker.node.state.live.subscriptions
+    assert broker.node.state.live.subscriptions[number].in_flight == 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dovetail.core import stories
 from dovetail.core.codes import NackReason, Outcome, SettleAction
 from dovetail.core.effects import Settlement
 from dovetail.core.inputs import Copied, Settle, SettleItem
-from dovetail.core.records import BatchAppended, DeadLettered, TopicConfig, TopicCreated
+from dovetail.core.records import BatchAppended, DeadLettered, FailReason, TopicConfig, TopicCreated
+from dovetail.core.stories import Attempt
 from tests.core.broker import DYING, PENDING, SETTLED, Broker
 
 
@@ -160,3 +164,23 @@ def test_what_was_called_poison_before_a_crash_is_not_tried_again_after_it() -> 
     broker.heal_reads()
     assert broker.taken() == []
     assert [copy.offset for copy in broker.copies] == [0]
+
+
+@pytest.mark.parametrize(
+    ("config", "reasons", "called"),
+    [
+        (TopicConfig(), "PP", "called poison by 2 members"),
+        (TopicConfig(), "PT", ""),
+        (TopicConfig(poison_members=0), "PP", ""),
+        (TopicConfig(), "TTTT", ""),
+        (TopicConfig(poison_timeouts=2), "T", ""),
+        (TopicConfig(poison_timeouts=2), "UTU", ""),
+        (TopicConfig(poison_timeouts=2), "TT", "timed out at 2 members"),
+        (TopicConfig(poison_failures=3, poison_window_ms=10), "UUU", "failed 3 times within 10 ms"),
+        (TopicConfig(poison_failures=3, poison_window_ms=9), "UUU", ""),
+    ],
+)
+def test_a_message_is_poison_by_the_rules_its_topic_has(config: TopicConfig, reasons: str, called: str) -> None:
+    kinds = {"P": FailReason.POISON, "T": FailReason.TIMEOUT, "U": FailReason.UNSPECIFIED}
+    story = tuple(Attempt(f"member {number}", 0, number, kinds[each], "") for number, each in enumerate(reasons))
+    assert stories.poison_rule(story, config, 10) == called

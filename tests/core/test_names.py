@@ -85,6 +85,9 @@ def test_a_name_of_240_bytes_is_the_longest() -> None:
     assert names.topic_name("a" * 240) == "a" * 240
     with pytest.raises(BadName, match="240"):
         names.topic_name("a" * 241)
+    assert names.plain_name("a" * 240, "group name") == "a" * 240
+    with pytest.raises(BadName, match="240"):
+        names.plain_name("a" * 241, "group name")
 
 
 def test_a_dead_letter_topic_has_none_of_its_own() -> None:

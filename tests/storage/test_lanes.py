@@ -111,6 +111,9 @@ def test_a_checkpoint_is_taken_when_its_time_has_come_and_something_was_decided_
     life.pass_time(EVERY_MS)
     assert len(life.checkpoints()) == 1
     assert life.checkpointer.last_ms == began_ms + 2 * EVERY_MS
+    life.create("b")
+    life.pass_time(EVERY_MS)
+    assert len(life.checkpoints()) == 2
 
 
 def test_a_checkpoint_waits_until_the_logs_have_all_that_it_says() -> None:
