@@ -19,6 +19,8 @@ EQUIVALENT = {
     "subscriptions belong to minus its number",
     "core.flow._charge: 1000 → 1001 in settings.quota_bytes * 1000": "`refill` cuts a new bucket to what it may hold "
     "before anything is taken from it",
+    "core.leases.deliver: to.owner > 0 → to.owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
+    "subscriptions belong to minus its number",
     "core.rebalance.disturb: 0 → 1 in (timers.GATHER, number, 0)": "nobody reads the third part of this timer, and "
     "none is ever cleared by it",
     "runtime.storage.scan.frames_after: 0 → 1 in whole_frames(data, 0, lsn + 1, salt)": "the first bytes of a "

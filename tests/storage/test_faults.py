@@ -441,3 +441,48 @@ def test_a_journal_segment_that_a_checkpoint_covers_may_be_missing_in_the_middle
         assert again.read_all(log) == broker.read_all(log)
         found += {finding.outcome.name for finding in again.opened.report.findings}
     assert {"UNNEEDED", "refused"} <= set(found), found
+
+
+def test_a_segment_whose_header_is_damaged_is_read_by_its_frames() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, TINY)
+    log = broker.create("orders")
+    for number in range(20):
+        broker.publish(log, b"%d" % number * 60)
+    disk.kill()
+    segments = [path for path, _ in disk.files() if path.endswith(".wal")]
+    assert len(segments) > 3
+    for path in segments[1:]:
+        twin = disk.copy()
+        twin.flip(path, 100)
+        again = Broker(twin, TINY)
+        assert again.durable == broker.durable
+        assert [finding.outcome for finding in again.opened.report.findings] == [Outcome.UNNEEDED]
+
+
+def test_what_neither_its_log_nor_the_journal_has_is_missed() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, TINY)
+    log, other = broker.create("orders"), broker.create("other")
+    broker.publish(log, b"x" * 60)
+    for _ in range(3):
+        for _ in range(10):
+            broker.publish(other, b"y" * 300)
+        broker.checkpoint()
+    disk.kill()
+    (path,) = [path for path, _ in disk.files() if "/orders/" in path and path.endswith(".log")]
+    disk.cut(path, 0)
+    with pytest.raises(Corrupted, match="lost, log 1"):
+        Broker(disk, TINY)
+
+
+def test_a_read_that_has_all_it_was_asked_for_does_not_look_at_what_lies_behind() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    first, second = broker.publish(log, b"x" * 100), broker.publish(log, b"y" * 100)
+    (path,) = [path for path, _ in disk.files() if path.endswith(".log")]
+    disk.flip(path, (first.size_bytes + second.size_bytes - 1) * 8)
+    assert broker.read(log, 0, first.size_bytes) == (first,)
+    with pytest.raises(Corrupted):
+        broker.read(log, 1)
