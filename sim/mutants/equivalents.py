@@ -4,6 +4,8 @@ Promises  each is still a mutant that exists: one whose function says something 
 Never     excuses a hole: what a test could tell apart is not here.
 """
 
+_OWNER = "no owner is 0: groups are counted from 1, and a session's own subscriptions belong to minus its number"
+
 EQUIVALENT = {
     "core.batch._place: delta >= 0 → delta > 0": "speed alone: the first record's place is read once more, by the "
     "careful reader, which says the same of whatever the quick one took",
@@ -13,14 +15,11 @@ EQUIVALENT = {
     "which is what a negative one looks like, and the record is read by the careful reader",
     "core.batch._walk: delta <= varint.SMALL_MAX → delta < varint.SMALL_MAX": "speed alone: record 8,191 is read with "
     "every check instead of compared with its neighbour",
-    "core.dispatch._keep_up: owner > 0 → owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
-    "subscriptions belong to minus its number",
-    "core.flow._lag: owner > 0 → owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
-    "subscriptions belong to minus its number",
+    "core.dispatch._keep_up: owner > 0 → owner >= 0": _OWNER,
+    "core.flow._lag: owner > 0 → owner >= 0": _OWNER,
     "core.flow._charge: 1000 → 1001 in settings.quota_bytes * 1000": "`refill` cuts a new bucket to what it may hold "
     "before anything is taken from it",
-    "core.leases.deliver: to.owner > 0 → to.owner >= 0": "no owner is 0: groups are counted from 1, and a session's own "
-    "subscriptions belong to minus its number",
+    "core.leases.deliver: to.owner > 0 → to.owner >= 0": _OWNER,
     "core.rebalance.disturb: 0 → 1 in (timers.GATHER, number, 0)": "nobody reads the third part of this timer, and "
     "none is ever cleared by it",
     "runtime.storage.scan.frames_after: 0 → 1 in whole_frames(data, 0, lsn + 1, salt)": "the first bytes of a "
