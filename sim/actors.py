@@ -21,6 +21,7 @@ from dovetail.core.inputs import AnyInput
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import dice, plan
 from dovetail.sim.checkers import WALL_MS
+from dovetail.sim.checkers.entries import LogKey
 from dovetail.sim.network import Line, Link
 
 if TYPE_CHECKING:
@@ -547,13 +548,12 @@ class Auditor(Client):
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "auditor")
-        self._todo: deque[tuple[str, int]] = deque()
-        self._known: set[tuple[str, int]] = set()
-        self.ends: dict[tuple[str, int], int] = {}
+        self._todo: deque[LogKey] = deque()
+        self.ends: dict[LogKey, int] = {}
         self.rounds = 0
         self.is_busy = False
 
-    def audit(self, logs: list[tuple[str, int]], *, anew: bool = False) -> None:
+    def audit(self, logs: list[LogKey], *, anew: bool = False) -> None:
         """Read on in these logs, or everything anew; `is_busy` until it is done."""
         if anew:
             self.ends.clear()
@@ -568,9 +568,9 @@ class Auditor(Client):
             self.is_busy = False
             self.rounds += 1
             return
-        topic, partition = self._todo[0]
-        offset = self.ends.get((topic, partition), 0)
-        self.request(wire.Fetch(topic, partition, offset, 1 << 20), self._took)
+        topic, partition, lane = self._todo[0]
+        offset = self.ends.get(self._todo[0], 0)
+        self.request(wire.Fetch(topic, partition, offset, 1 << 20, 0, lane), self._took)
         self._flush()
 
     def _took(self, answer: wire.Answer | wire.Refusal) -> None:
@@ -582,7 +582,7 @@ class Auditor(Client):
         if not isinstance(answer, wire.FetchAnswer) or self.ends.get(log, 0) >= answer.end:
             self._todo.popleft()
         elif not answer.batches:
-            self.world.stuck(f"{log[0]}:{log[1]} can't be read past {self.ends.get(log, 0)}, it ends at {answer.end}")
+            self.world.stuck(f"{log} can't be read past {self.ends.get(log, 0)}, it ends at {answer.end}")
         self._next()
 
     def connected(self) -> None:

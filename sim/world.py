@@ -320,10 +320,10 @@ class World:
                 raise Stuck(self._stuck or "the broker does not come back after the last power loss")
         self.note("world", "done")
 
-    def _logs(self) -> list[tuple[str, int]]:
+    def _logs(self) -> list[LogKey]:
         """Every log there is, dead letters included."""
-        known = {log[:2] for log in self.books.contents.logs}
-        dead = {(f"{topic}.dlq", 0) for topic, _ in known if not topic.endswith(".dlq")}
+        known = set(self.books.contents.logs)
+        dead = {(f"{topic}.dlq", 0, 0) for topic, _, _ in known if not topic.endswith(".dlq")}
         return sorted(known | dead)
 
     def _under_way(self) -> list[str]:

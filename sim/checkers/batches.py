@@ -53,7 +53,7 @@ class Batches:
 
     def fetched(self, line: Line, request: wire.Fetch, answer: wire.FetchAnswer, asked: Asked) -> None:
         """A read of a log."""
-        log = self._ground.first(request.topic, request.partition)
+        log = self._ground.read(request)
         known = self._contents.log(log)
         new = self.look(known, answer.batches)
         self._note(line, log, known, answer, asked)

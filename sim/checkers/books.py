@@ -144,7 +144,7 @@ class Books:
             case wire.Seek():
                 self._readers.seek_asked(line, request, now_us)
             case wire.Fetch():
-                return (self.contents.log(self.ground.first(request.topic, request.partition)).confirmed_end,)
+                return (self.contents.log(self.ground.read(request)).confirmed_end,)
             case wire.JoinGroup():
                 self._rows.member(line, "join", request.group, mode=request.strategy)
                 if request.strategy in PARTITIONED_STRATEGIES:

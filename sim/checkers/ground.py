@@ -6,6 +6,7 @@ Never     holds what only one of them needs.
 
 from __future__ import annotations
 
+from dovetail.core import wire
 from dovetail.sim import plan
 from dovetail.sim.checkers.entries import Line, LogKey
 from dovetail.sim.checkers.rows import Rows
@@ -71,6 +72,11 @@ class Ground:
     def first(self, topic: str, partition: int) -> LogKey:
         """The log that a request for a partition means: where there are lanes, the first of them."""
         return topic, partition, 1 if topic in self._laned else 0
+
+    def read(self, request: wire.Fetch) -> LogKey:
+        """The log that is read: that of the lane asked for, if there are any."""
+        first = self.first(request.topic, request.partition)
+        return (*first[:2], request.lane) if first[2] and request.lane else first
 
     def said_durable(self, asked_us: int) -> None:
         """An answer said that all that came before its request is on the disk."""
