@@ -287,11 +287,7 @@ async def _follow(
         topics = await client.topics(pattern)
         if not topics:
             fail(f"no topic matches {pattern!r}; `dovetail topic list` shows those there are")
-        logs = {
-            (topic.name, log.partition, log.lane if any(each.lane for each in topic.partitions) else -1): log
-            for topic in topics
-            for log in topic.partitions
-        }
+        logs = {(topic.name, log.partition, log.lane - 1): log for topic in topics for log in topic.partitions}
         ends = ends or {where: log.end for where, log in logs.items()}
         idle = True
         for where, log in logs.items():

@@ -45,8 +45,10 @@ async def append(
     partition: int,
     records: Sequence[NewRecord],
     identity: Identity,
+    lane: int = 0,
 ) -> int | None:
-    """The offset of the first record, or None where the batch was stored so long ago that this is forgotten."""
+    """The offset of the first record, or None where the batch was stored so long ago that this is forgotten. Numbers
+    count in a lane where the topic has lanes: 1 to 5, and 0 is the third."""
     data = batch.build(
         records,
         timestamp_ms=time.time_ns() // 1_000_000,
@@ -56,7 +58,7 @@ async def append(
         base_sequence=identity.sequence,
     )
     try:
-        answer = await home.call(Produce(topic, partition, Acks.STORED, 0, 0, data), ProduceAnswer)
+        answer = await home.call(Produce(topic, partition, Acks.STORED, 0, 0, data, lane), ProduceAnswer)
     except Refused as refusal:
         if refusal.status == Status.EXISTS:
             return None

@@ -168,6 +168,7 @@ class Client:
         *,
         partition: int = 0,
         offset: int = 0,
+        lane: Priority | None = None,
         bytes_max: int = 1024 * 1024,
         wait: Duration = 0,
         timeout: Duration | None = None,
@@ -176,15 +177,21 @@ class Client:
         under way while this one's messages are looked at."""
         return self._open_loop().submit(
             self._client.fetch(
-                topic, partition=partition, offset=offset, bytes_max=bytes_max, wait=wait, timeout=timeout
+                topic,
+                partition=partition,
+                offset=offset,
+                lane=lane,
+                bytes_max=bytes_max,
+                wait=wait,
+                timeout=timeout,
             )
         )
 
     def append(
-        self, topic: str, partition: int, records: Sequence[NewRecord], identity: Identity
+        self, topic: str, partition: int, records: Sequence[NewRecord], identity: Identity, lane: int = 0
     ) -> Future[int | None]:
         """Store one batch as it is, once, however often it is sent under this identity. The future has its offset."""
-        return self._open_loop().submit(append(self._client, topic, partition, records, identity))
+        return self._open_loop().submit(append(self._client, topic, partition, records, identity, lane))
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has. One that does not exist is created, as its first message would do."""

@@ -14,6 +14,7 @@ import os
 import random
 import secrets
 import socket
+import ssl
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -92,7 +93,7 @@ class Partition(Struct, frozen=True):
     start: int
     end: int
     lane: int = 0
-    """0 where the topic has no lanes."""
+    """From 1, critical, to 5, background; 0 where the topic has no lanes."""
 
 
 class Topic(Struct, frozen=True):
@@ -110,6 +111,7 @@ def connect(
     *,
     name: str | None = None,
     token: str = "",
+    ca: str = "",
     timeout: Duration = "30s",
     connect_timeout: Duration = "10s",
     reconnect_timeout: Duration | None = None,
@@ -117,25 +119,43 @@ def connect(
 ) -> Client:
     """A client for the broker at `url`: `async with connect("dovetail://127.0.0.1:7400") as dv:`.
 
-    url                dovetail://host:port, host:port or host; default 127.0.0.1:7400
+    url                dovetail://host:port, host:port or host; default 127.0.0.1:7400; dovetails://host:port for TLS
     name               who we are, in the broker's lists and as a member of groups; unique, or the broker takes the
                        newcomer for the old one come back; default: host, process and a random part
     token              shown to the broker; default none
+    ca                 with dovetails://, a file (PEM) of the authorities that are trusted; default: this machine's
     timeout            for each call, and for each message from `send` to its receipt; default 30s
     connect_timeout    until the first connection stands, however often it takes to try; default 10s
     reconnect_timeout  how long a lost connection is tried for before everything fails with `Disconnected`; default
                        None: for ever, while each call has its own timeout; 0: not at all
     backoff            the waits between tries; default 50ms, doubling up to 5s, half of each random
     """
+    place = address.parse(url)
     return Client(
-        address.parse(url),
+        place,
         name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         token=token,
+        tls=_trust(place, ca),
         timeout=seconds(timeout),
         connect_timeout=seconds(connect_timeout),
         reconnect_timeout=None if reconnect_timeout is None else seconds(reconnect_timeout),
         backoff=backoff or Backoff(),
     )
+
+
+def _trust(place: address.Address, ca: str) -> ssl.SSLContext | None:
+    """What a broker's certificate must satisfy; None where the connection is plain."""
+    if not place.tls:
+        if ca:
+            raise ValueError(f"ca is for brokers that speak TLS: write {address.SECURE}://{place.host}:{place.port}")
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except ssl.SSLError:
+        reason = "it holds no certificate"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise ValueError(f"ca: {ca} can't be used ({reason}): name a file of certificates, PEM")
 
 
 class Client:
@@ -147,6 +167,7 @@ class Client:
         *,
         name: str,
         token: str,
+        tls: ssl.SSLContext | None,
         timeout: float,
         connect_timeout: float,
         reconnect_timeout: float | None,
@@ -155,6 +176,7 @@ class Client:
         self.name = name
         self._address = place
         self._token = token
+        self._tls = tls
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._reconnect_timeout = reconnect_timeout
@@ -546,9 +568,16 @@ class Client:
                 # Another try would hear the same: a wrong token, or a protocol that does not fit.
                 self._fail(error)
                 return
+            except ssl.SSLCertVerificationError as error:
+                # Nor does a certificate become another one while we wait.
+                self._fail(Disconnected(f"{self._address} is not trusted: {error.verify_message}; `ca` names who is"))
+                return
             except TimeoutError:
                 """What it waited for is noted already."""
-            except (OSError, Disconnected) as error:
+            except Disconnected as error:
+                # So it ends too where a broker waits for a TLS handshake that does not come.
+                self._last_problem = str(error) if self._tls else f"{error}; is it {address.SECURE}:// there, with TLS?"
+            except OSError as error:
                 self._last_problem = str(error)
             else:
                 since = loop.time()
@@ -571,7 +600,7 @@ class Client:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 self._last_problem = "it does not take the connection"
-                await loop.create_connection(lambda: link, self._address.host, self._address.port)
+                await loop.create_connection(lambda: link, self._address.host, self._address.port, ssl=self._tls)
                 self._last_problem = "it takes the connection but does not answer"
                 await link.hello(self.name, self._token)
         except BaseException:
@@ -670,4 +699,8 @@ def _whence(to: int | datetime | Literal["earliest", "latest"]) -> tuple[Whence,
 
 
 def _topic(found: TopicMetadata) -> Topic:
-    return Topic(found.topic, tuple([Partition(log.partition, log.start, log.end, log.lane) for log in found.logs]))
+    # METADATA counts lanes from 0, as names of messages do; all else of the protocol from 1.
+    first = 1 if any(log.lane for log in found.logs) else 0
+    return Topic(
+        found.topic, tuple([Partition(log.partition, log.start, log.end, log.lane + first) for log in found.logs])
+    )

@@ -21,7 +21,12 @@ def test_an_address_is_read(url: str, host: str, port: int) -> None:
     assert parse(url) == Address(host, port)
 
 
-@pytest.mark.parametrize("url", ["broker:9000", "[::1]:7401", "localhost"])
+def test_an_address_says_whether_the_broker_speaks_tls() -> None:
+    assert parse("dovetails://broker") == Address("broker", 7400, tls=True)
+    assert not parse("broker").tls
+
+
+@pytest.mark.parametrize("url", ["broker:9000", "[::1]:7401", "localhost", "dovetails://broker"])
 def test_an_address_is_written_as_it_is_read(url: str) -> None:
     assert parse(str(parse(url))) == parse(url)
 
