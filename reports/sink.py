@@ -39,7 +39,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dovetail.reports.source_options import Options, SourceError
+from dovetail.core.codes import Priority
+from dovetail.reports.source_options import LANES, Log, Options, SourceError
 from dovetail.runtime.client import blocking, partition_of
 from dovetail.runtime.client.appending import Identity
 
@@ -49,7 +50,7 @@ UNDER_WAY_MAX: Final = 8
 RECORD_BYTES: Final = 64
 """About what a message costs beside its key, value and headers."""
 
-_COLUMNS = ("topic", "partition", "key", "value", "headers")
+_COLUMNS = ("topic", "partition", "key", "value", "headers", "lane")
 _TEXT_OR_BYTES = (StringType, BinaryType)
 _NUMBERS = (ByteType, ShortType, IntegerType, LongType)
 
@@ -133,6 +134,7 @@ def _check_schema(options: Options, schema: StructType) -> None:
         ("partition", _NUMBERS),
         ("key", _TEXT_OR_BYTES),
         ("value", _TEXT_OR_BYTES),
+        ("lane", (StringType,)),
     ):
         if name in types and not isinstance(types[name], wanted):
             names = " or ".join(sorted({each().simpleString() for each in wanted}))
@@ -171,10 +173,11 @@ class _Sender:
         self._place = place
         self._home_partition = home_partition
         self._counts: dict[str, int] = {}
-        self._open: dict[tuple[str, int], list[Record]] = {}
-        self._sizes: dict[tuple[str, int], int] = {}
-        self._sequences: dict[tuple[str, int], int] = {}
-        self._under_way: deque[tuple[tuple[str, int], Future[int | None]]] = deque()
+        self._laned: dict[str, bool] = {}
+        self._open: dict[Log, list[Record]] = {}
+        self._sizes: dict[Log, int] = {}
+        self._sequences: dict[Log, int] = {}
+        self._under_way: deque[tuple[Log, Future[int | None]]] = deque()
         self._stored = 0
 
     def take(self, batch: Any) -> None:
@@ -187,10 +190,14 @@ class _Sender:
             columns.get("key", nothing),
             columns["value"],
             columns.get("headers", nothing),
+            columns.get("lane", nothing),
             strict=True,
         )
-        for topic, partition, key, value, headers in rows:
-            self._add(topic or self._options.topic, partition, (_bytes(key), _bytes(value), _headers(headers)))
+        knows_lanes = "lane" in columns
+        for topic, partition, key, value, headers, lane_name in rows:
+            topic = topic or self._options.topic
+            lane = self._lane(topic, lane_name) if knows_lanes and topic else 0
+            self._add(topic, partition, lane, (_bytes(key), _bytes(value), _headers(headers)))
 
     def finish(self) -> int:
         """Send what is left and wait for all of it; gives how many messages were stored."""
@@ -200,10 +207,10 @@ class _Sender:
             self._wait()
         return self._stored
 
-    def _add(self, topic: str, partition: int | None, record: Record) -> None:
+    def _add(self, topic: str, partition: int | None, lane: int, record: Record) -> None:
         if not topic:
             raise SourceError('a row names no topic, and .option("topic", …) does not either')
-        log = (topic, self._partition(topic, record[0]) if partition is None else partition)
+        log = (topic, self._partition(topic, record[0]) if partition is None else partition, lane)
         records = self._open.setdefault(log, [])
         records.append(record)
         size = self._sizes.get(log, 0) + RECORD_BYTES + _size(record)
@@ -213,12 +220,27 @@ class _Sender:
 
     def _partition(self, topic: str, key: bytes | None) -> int:
         """By the key's hash, as the client's producers do it; without a key a task keeps to one partition."""
+        count = self._count(topic)
+        return self._home_partition % count if key is None else partition_of(key, count)
+
+    def _count(self, topic: str) -> int:
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._client.partition_count(topic)
-        return self._home_partition % count if key is None else partition_of(key, count)
+        return count
 
-    def _send(self, log: tuple[str, int]) -> None:
+    def _lane(self, topic: str, name: str | None) -> int:
+        """The lane that a row goes to. Rows that end in one log must be numbered as one, whatever names they have."""
+        if name is not None and name not in LANES:
+            raise SourceError(f"column lane holds {name!r}: lanes are {', '.join(LANES)}")
+        has_lanes = self._laned.get(topic)
+        if has_lanes is None:
+            self._count(topic)
+            has_lanes = any(log.lane for found in self._client.topics(topic) for log in found.partitions)
+            self._laned[topic] = has_lanes
+        return (LANES[name] if name is not None else int(Priority.NORMAL)) if has_lanes else 0
+
+    def _send(self, log: Log) -> None:
         while len(self._under_way) >= UNDER_WAY_MAX or any(each == log for each, _ in self._under_way):
             self._wait()
         records = self._open.pop(log)
@@ -226,7 +248,8 @@ class _Sender:
         sequence = self._sequences.get(log, 0)
         self._sequences[log] = (sequence + len(records)) % (1 << 31)
         identity = Identity(self._place.producer, self._place.epoch, sequence)
-        self._under_way.append((log, self._client.append(*log, records, identity)))
+        topic, partition, lane = log
+        self._under_way.append((log, self._client.append(topic, partition, records, identity, lane)))
         self._stored += len(records)
 
     def _wait(self) -> None:

@@ -32,12 +32,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dovetail.reports.source_options import Options, SourceError, read_options
-from dovetail.reports.source_plan import Bounds, Log, Slice, Wanted, check_named, limited, narrow, place, split
+from dovetail.reports.source_options import LANE_NAMES, LANES, Log, Options, SourceError, read_options
+from dovetail.reports.source_plan import Bounds, Slice, Wanted, check_named, limited, narrow, place, shown, split
 from dovetail.runtime.client import DovetailError, Fetched, Message, blocking
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+    from dovetail.runtime.client.producer import Priority
 
 NAME = "dovetail"
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -50,6 +52,7 @@ COLUMNS = StructType(
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
         StructField("headers", ArrayType(_HEADER)),
+        StructField("lane", StringType()),
     ]
 )
 PLANNING_S = 5.0
@@ -58,7 +61,7 @@ STALLS_MAX = 20
 """Reads in a row that bring nothing of what is there."""
 
 Ends = dict[str, dict[str, int]]
-"""Offsets as Spark keeps them: topic, partition, and the offset that comes next."""
+"""Offsets as Spark keeps them: topic, partition (`0`, with lanes `0/high`), and the offset that comes next."""
 
 
 class DovetailSource(DataSource):
@@ -163,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log in logs:
                 _check_end(self._options, log, offset, logs[log])
             elif self._options.fail_on_data_loss:
-                raise SourceError(f"{_shown(log)} was read up to {offset} and is not there any more. {_LOSS}")
+                raise SourceError(f"{shown(log)} was read up to {offset} and is not there any more. {_LOSS}")
         ends = {log: self._end(log, kept) for log, kept in logs.items()}
         # What is gone keeps its place: should it come again, it goes on from its old end.
         ends = {**{log: offset for log, offset in began.items() if log not in ends}, **ends}
@@ -217,10 +220,7 @@ def read_logs(client: blocking.Client, options: Options) -> dict[Log, Bounds]:
         close = difflib.get_close_matches(missing[0], there, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(there[:10]) or 'none'}"
         raise SourceError(f"{options.url} has no topic {missing[0]!r}: {hint}")
-    laned = [topic.name for topic in found if any(log.lane for log in topic.partitions)]
-    if laned:
-        raise SourceError(f"topic {laned[0]!r} has lanes, which Spark does not read: leave it out")
-    return {(topic.name, log.partition): (log.start, log.end) for topic in found for log in topic.partitions}
+    return {(topic.name, log.partition, log.lane): (log.start, log.end) for topic in found for log in topic.partitions}
 
 
 _LOSS = 'Read on without it with .option("failOnDataLoss", "false")'
@@ -228,22 +228,23 @@ _LOSS = 'Read on without it with .option("failOnDataLoss", "false")'
 
 def _check_end(options: Options, log: Log, offset: int, kept: Bounds) -> None:
     if offset > kept[1] and options.fail_on_data_loss:
-        raise SourceError(f"{_shown(log)} ends before offset {kept[1]}, so there is no {offset}. {_LOSS}")
-
-
-def _shown(log: Log) -> str:
-    return f"partition {log[1]} of topic {log[0]!r}"
+        raise SourceError(f"{shown(log)} ends before offset {kept[1]}, so there is no {offset}. {_LOSS}")
 
 
 def _as_ends(logs: Mapping[Log, int]) -> Ends:
     ends: Ends = {}
-    for (topic, partition), offset in sorted(logs.items()):
-        ends.setdefault(topic, {})[str(partition)] = offset
+    for (topic, partition, lane), offset in sorted(logs.items()):
+        ends.setdefault(topic, {})[f"{partition}/{LANE_NAMES[lane]}" if lane else str(partition)] = offset
     return ends
 
 
 def _as_logs(ends: Ends) -> dict[Log, int]:
-    return {(topic, int(partition)): at for topic, each in ends.items() for partition, at in each.items()}
+    found: dict[Log, int] = {}
+    for topic, each in ends.items():
+        for name, at in each.items():
+            partition, _, lane = name.partition("/")
+            found[topic, int(partition), LANES.get(lane, 0)] = at
+    return found
 
 
 @contextmanager
@@ -285,14 +286,13 @@ def _messages(client: blocking.Client, options: Options, part: Slice) -> Iterato
         found = coming.result()
         if found.start > at and at < part.end:
             if options.fail_on_data_loss and part.must_be_there:
-                gone = f"offsets {at} to {min(found.start, part.end) - 1} of {_shown((part.topic, part.partition))}"
+                gone = f"offsets {at} to {min(found.start, part.end) - 1} of {shown(part.log)}"
                 raise SourceError(f"{gone} are no longer there: retention took them before they were read. {_LOSS}")
             at = min(found.start, part.end)
         if found.end < part.end:
             if options.fail_on_data_loss:
                 raise SourceError(
-                    f"{_shown((part.topic, part.partition))} ends before offset {found.end}, "
-                    f"so {part.end - 1} can't be read. {_LOSS}"
+                    f"{shown(part.log)} ends before offset {found.end}, so {part.end - 1} can't be read. {_LOSS}"
                 )
             if found.next_offset >= found.end and not found.messages:
                 return
@@ -307,7 +307,12 @@ def _messages(client: blocking.Client, options: Options, part: Slice) -> Iterato
 
 def _fetch(client: blocking.Client, options: Options, part: Slice, at: int, wait_ms: int) -> Future[Fetched]:
     return client.fetch(
-        part.topic, partition=part.partition, offset=at, bytes_max=options.fetch_bytes, wait=wait_ms / 1000
+        part.topic,
+        partition=part.partition,
+        lane=cast("Priority | None", LANE_NAMES.get(part.lane)),
+        offset=at,
+        bytes_max=options.fetch_bytes,
+        wait=wait_ms / 1000,
     )
 
 
@@ -331,6 +336,7 @@ def _to_arrow(part: Slice, messages: Sequence[Message], columns: Any) -> Any:
         [each.key for each in messages],
         [each.value for each in messages],
         headers,
+        [LANE_NAMES.get(part.lane)] * count,
     ]
     arrays = [pa.array(value, type=field.type) for value, field in zip(values, cast("list[Any]", columns), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from dovetail.core.codes import Priority
 from dovetail.reports.errors import ReportError
 from dovetail.runtime.client import blocking
 from dovetail.runtime.client.address import parse
 from dovetail.runtime.client.durations import seconds
 
 Place: TypeAlias = int | Literal["earliest", "latest"]
+Log: TypeAlias = tuple[str, int, int]
+"""A topic's partition, and the lane in it; 0 where the topic has none."""
+LANES: Final = {lane.name.lower(): int(lane) for lane in Priority if lane is not Priority.DEFAULT}
+LANE_NAMES: Final = {number: name for name, number in LANES.items()}
 URL: Final = "dovetail://127.0.0.1:7400"
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "triggerinterval", "outputmode"})
 """What Spark hands to every source and sink."""
@@ -34,11 +39,12 @@ class Offsets:
     """Where to begin or to end: for each log that is named its own place, for all others `default`."""
 
     default: Place
-    named: Mapping[tuple[str, int], Place] = field(default_factory=dict)
+    named: Mapping[Log, Place] = field(default_factory=dict)
 
-    def of(self, topic: str, partition: int) -> Place:
-        """The place in one log."""
-        return self.named.get((topic, partition), self.default)
+    def of(self, log: Log) -> Place:
+        """The place in one log; what is said of a partition holds for each of its lanes."""
+        topic, partition, _ = log
+        return self.named.get(log, self.named.get((topic, partition, 0), self.default))
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Options:
 
     url: str = URL
     token: str = ""
+    ca: str = ""
     topics: tuple[str, ...] = ()
     pattern: str = ""
     start: Offsets = Offsets("earliest")
@@ -65,7 +72,12 @@ class Options:
     def connect(self, timeout_s: float | None = None) -> blocking.Client:
         """A client that is not open yet; what it does may wait for `timeout`, a restart of the broker included."""
         wait = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
-        return blocking.connect(self.url, token=self.token, timeout=self.timeout_s, connect_timeout=wait)
+        try:
+            return blocking.connect(
+                self.url, token=self.token, ca=self.ca, timeout=self.timeout_s, connect_timeout=wait
+            )
+        except ValueError as error:
+            raise SourceError(f"option {error}") from None
 
     @property
     def topic(self) -> str:
@@ -95,6 +107,8 @@ def read_options(given: Mapping[str, str]) -> Options:
     options = Options(**found)  # type: ignore[arg-type]  # each reader gives what its field takes
     if options.topics and options.pattern:
         raise SourceError("options topic and pattern are both set: name topics, or a pattern that they match")
+    if options.ca and not parse(options.url).tls:
+        raise SourceError(f"option ca is for brokers that speak TLS, write url=dovetails://…, not {options.url}")
     if options.since_ms is not None and options.until_ms is not None and options.since_ms >= options.until_ms:
         raise SourceError("startingTime is not before endingTime: nothing would be read")
     return options
@@ -140,19 +154,26 @@ def _place(value: object) -> Place:
     raise ValueError(f'{value!r} is no place in a log: write earliest, latest, an offset, or {{"topic": {{"0": 17}}}}')
 
 
+def _log_name(topic: str, text: str) -> Log:
+    partition, slash, lane = text.partition("/")
+    if not partition.isdecimal():
+        raise ValueError(f"{text!r} is no partition: they are numbers from 0")
+    if slash and lane not in LANES:
+        raise ValueError(f"{lane!r} is no lane: they are {', '.join(LANES)}")
+    return topic.replace("/", "."), int(partition), LANES.get(lane, 0)
+
+
 def _offsets_by_log(text: str) -> Offsets:
     try:
         read = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"this is no JSON ({error})") from None
-    named: dict[tuple[str, int], Place] = {}
+    named: dict[Log, Place] = {}
     for topic, partitions in read.items():
         if not isinstance(partitions, dict):
             raise ValueError(f'after {topic!r} there must be its partitions: {{"{topic}": {{"0": 17}}}}')
         for partition, place in partitions.items():
-            if not partition.isdecimal():
-                raise ValueError(f"{partition!r} is no partition: they are numbers from 0")
-            named[topic.replace("/", "."), int(partition)] = _place(place)
+            named[_log_name(topic, partition)] = _place(place)
     return Offsets("earliest", named)
 
 
@@ -186,6 +207,7 @@ def _end(text: str) -> Offsets:
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "url": ("url", _url),
     "token": ("token", str),
+    "ca": ("ca", str),
     "topic": ("topics", _topics),
     "pattern": ("pattern", _pattern),
     "startingOffset": ("start", _offsets),

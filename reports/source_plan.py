@@ -25,10 +25,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from dovetail.reports.source_options import Offsets, SourceError
+from dovetail.reports.source_options import LANE_NAMES, Log, Offsets, SourceError
 
-Log: TypeAlias = tuple[str, int]
-"""A topic's partition."""
 Bounds: TypeAlias = tuple[int, int]
 """From the first, inclusive, to the end, exclusive."""
 FOREVER = 1 << 62
@@ -40,13 +38,20 @@ class Slice(InputPartition):
 
     topic: str
     partition: int
+    lane: int
     first: int
     end: int
     must_be_there: bool = True
     """Whether the first offset was there when somebody decided to begin with it."""
 
+    @property
+    def log(self) -> Log:
+        """Which log it is of."""
+        return self.topic, self.partition, self.lane
+
     def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.first}-{self.end - 1}"
+        lane = f".{LANE_NAMES[self.lane]}" if self.lane else ""
+        return f"{self.topic}:{self.partition}{lane}:{self.first}-{self.end - 1}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Wanted:
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
-    low: Mapping[str, int] | None = None
+    lanes: frozenset[str] | None = None
     since_us: int = -FOREVER
     until_us: int = FOREVER
     first: int = 0
@@ -65,10 +70,11 @@ class Wanted:
 
     def has(self, log: Log) -> bool:
         """Whether anything of a log is wanted."""
-        topic, partition = log
+        topic, partition, lane = log
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
+            and (self.lanes is None or LANE_NAMES.get(lane) in self.lanes)
             and self.partition_first <= partition < self.partition_end
         )
 
@@ -103,7 +109,11 @@ def _narrowed(wanted: Wanted, filter: Filter) -> Wanted | None:
     value = getattr(filter, "value", None)
     match column:
         case "topic":
-            return _narrow_topic(wanted, filter, value)
+            only = _names(filter, value, wanted.topics)
+            return None if only is None else replace(wanted, topics=only)
+        case "lane":
+            only = _names(filter, value, wanted.lanes)
+            return None if only is None else replace(wanted, lanes=only)
         case "partition" | "offset":
             return _narrow_number(wanted, filter, value, column)
         case "timestamp":
@@ -112,14 +122,15 @@ def _narrowed(wanted: Wanted, filter: Filter) -> Wanted | None:
             return None
 
 
-def _narrow_topic(wanted: Wanted, filter: Filter, value: Any) -> Wanted | None:
+def _names(filter: Filter, value: Any, before: frozenset[str] | None) -> frozenset[str] | None:
+    """The names that pass a filter and those before it; None where it does not list names."""
     if isinstance(filter, EqualTo | EqualNullSafe) and isinstance(value, str):
         only = frozenset({value})
     elif isinstance(filter, In):
         only = frozenset(value)
     else:
         return None
-    return replace(wanted, topics=only if wanted.topics is None else wanted.topics & only)
+    return only if before is None else before & only
 
 
 def _narrow_number(wanted: Wanted, filter: Filter, value: Any, column: str) -> Wanted | None:
@@ -166,7 +177,7 @@ def _bounds(filter: Filter, value: int) -> Bounds | None:
 
 def place(offsets: Offsets, log: Log, kept: Bounds) -> int:
     """Where in a log that keeps these offsets one begins or ends."""
-    chosen = offsets.of(*log)
+    chosen = offsets.of(log)
     if chosen == "earliest":
         return kept[0]
     if chosen == "latest":
@@ -176,11 +187,17 @@ def place(offsets: Offsets, log: Log, kept: Bounds) -> int:
 
 def check_named(offsets: Offsets, logs: Mapping[Log, Bounds], option: str) -> None:
     """Refuse an option that names a log which is not read."""
-    for topic, partition in offsets.named:
-        if (topic, partition) not in logs:
-            raise SourceError(
-                f"{option} names partition {partition} of topic {topic!r}, which is not read or not there"
-            )
+    partitions = {(topic, partition) for topic, partition, _ in logs}
+    for log in offsets.named:
+        topic, partition, lane = log
+        if log not in logs and (lane or (topic, partition) not in partitions):
+            raise SourceError(f"{option} names {shown(log)}, which is not read or not there")
+
+
+def shown(log: Log) -> str:
+    """A log, in words."""
+    topic, partition, lane = log
+    return f"{f'lane {LANE_NAMES[lane]} of ' if lane else ''}partition {partition} of topic {topic!r}"
 
 
 def split(part: Slice, per_task: int) -> Iterator[Slice]:

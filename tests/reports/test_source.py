@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from dovetail.core.state import Settings
 from dovetail.reports import sink
-from dovetail.reports.source import COLUMNS, DovetailSource
+from dovetail.reports.source import COLUMNS, DovetailSource, _as_ends, _as_logs
 from dovetail.reports.source_options import SourceError, read_options
 from dovetail.runtime.client import blocking
+from dovetail.runtime.security import Entry, digest_of, new_token, write_entries
 from dovetail.spark import register
 from dovetail.torture import Process
 from tests.broker.house import House, wait_until
@@ -275,18 +277,91 @@ def read_all(dv: blocking.Client, topic: str) -> list[str]:
     return found
 
 
-def test_a_wrong_token_is_one_line_too(tmp_path: Path) -> None:
-    tokens = str(tmp_path / "tokens.json")
-    subprocess.run(
-        [sys.executable, "-m", "dovetail", "token", "add", tokens, "reader"], check=True, capture_output=True
-    )
-    broker = Process(str(tmp_path / "data"), "--tokens", tokens)
-    options = {"url": f"127.0.0.1:{broker.port()}", "token": "not this", "topic": "orders"}
+def test_a_broker_that_speaks_tls_and_wants_a_token_is_read_and_written_by_who_has_both(tmp_path: Path) -> None:
+    cert, tokens, token = tmp_path / "cert.pem", tmp_path / "tokens.yaml", new_token()
+    key = make_certificate(cert)
+    write_entries(str(tokens), [Entry("abel", "write", digest_of(token))])
+    words = ("--set", f"tls.cert={cert}", "--set", f"tls.key={key}", "--tokens", str(tokens))
+    broker = Process(str(tmp_path / "data"), *words)
+    place = f"127.0.0.1:{broker.port()}"
+    good = {"url": f"dovetails://{place}", "ca": str(cert), "token": token, "topic": "orders", "timeout": "5s"}
     try:
-        with pytest.raises(SourceError, match=r"^dovetail://127\.\S+: .*the token is not known"):
-            read(**options)
+        rows = pa.record_batch({"value": ["a secret"]})
+        assert sink._write(read_options(good), sink._place("a job", 0, 0), 0, iter([rows])).messages == 1
+        assert [row["value"] for row in read(**good)] == [b"a secret"]
+        for change, says in (
+            ({"token": "not this"}, "the token is not known"),
+            ({"ca": ""}, "is not trusted: self-signed certificate; `ca` names who is"),
+            ({"ca": str(key)}, "can't be used (it holds no certificate)"),
+            ({"ca": "/no/such.pem"}, "can't be used (No such file or directory)"),
+            ({"url": place, "ca": "", "timeout": "1s"}, "is it dovetails:// there, with TLS?"),
+            ({"url": place}, "ca is for brokers that speak TLS"),
+        ):
+            with pytest.raises(SourceError) as refused:
+                read(**{**good, **change})
+            assert says in str(refused.value)
+            assert "\n" not in str(refused.value)
     finally:
         broker.kill()
+
+
+def make_certificate(cert: Path) -> Path:
+    """A certificate of this machine, signed by itself; where its key is."""
+    key = cert.with_name("key.pem")
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    try:
+        subprocess.run([*words, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("NO OPENSSL: TLS was not tested")
+    return key
+
+
+LANED = [("critical", 3), ("normal", 4), ("background", 5)]
+
+
+def test_each_lane_is_a_log_of_its_own_that_is_read_and_written_exactly(
+    spark_with: SparkSession, broker: House
+) -> None:
+    body = json.dumps({"name": "jobs", "lanes": True, "partitions": 2}).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{broker.http_port}/v1/topics", body)
+    asked.add_header("content-type", "application/json")
+    urllib.request.urlopen(asked, timeout=20).close()
+    batch = pa.record_batch(
+        {
+            "value": [f"{lane} {number}" for lane, count in LANED for number in range(count)],
+            "lane": [
+                None if lane == "normal" and number % 2 else lane for lane, count in LANED for number in range(count)
+            ],
+            "partition": [1 for _, count in LANED for _ in range(count)],
+        }
+    )
+    options = read_options({"url": url(broker), "topic": "jobs", "batchRows": "2"})
+    for _ in range(2):
+        assert sink._write(options, sink._place("lanes", 0, 0), 0, iter([batch])).messages == 12
+    whole = load(spark_with, broker, topic="jobs")
+    found = sorted((row.lane, row.partition, row.offset, bytes(row.value).decode()) for row in whole.collect())
+    assert found == sorted((lane, 1, at, f"{lane} {at}") for lane, count in LANED for at in range(count))
+    places = json.dumps({"jobs": {"1": 1, "1/background": 3}})
+    some = load(spark_with, broker, topic="jobs", startingOffset=places).where("lane in ('background', 'critical')")
+    assert sorted((row.lane, row.offset) for row in some.collect()) == [
+        ("background", 3),
+        ("background", 4),
+        ("critical", 1),
+        ("critical", 2),
+    ]
+    # What has no lanes takes rows of any: they are one log there, and numbered as one.
+    plain = read_options({"url": url(broker), "topic": "plain", "batchRows": "2"})
+    batch = batch.drop_columns("partition")
+    assert sink._write(plain, sink._place("lanes", 0, 0), 0, iter([batch])).messages == 12
+    assert len(read(url=url(broker), topic="plain")) == 12
+
+
+def test_a_stream_keeps_the_place_of_each_lane() -> None:
+    logs = {("jobs", 0, 1): 7, ("jobs", 0, 5): 8, ("orders", 2, 0): 9}
+    ends = _as_ends(logs)
+    assert ends == {"jobs": {"0/critical": 7, "0/background": 8}, "orders": {"2": 9}}
+    assert _as_logs(ends) == logs
 
 
 @pytest.mark.skipif("DOVETAIL_SPARK_RESTARTS" not in os.environ, reason="two queries: set DOVETAIL_SPARK_RESTARTS=1")

@@ -59,14 +59,14 @@ def test_options_are_read_in_any_case_and_sparks_own_are_left_alone() -> None:
 
 def test_a_place_is_a_word_or_a_number_for_all_logs_or_one_for_each() -> None:
     offsets = read_options({"startingOffset": '{"orders": {"0": 17, "1": "latest"}}'}).start
-    places = [place(offsets, ("orders", partition), (3, 90)) for partition in range(3)]
+    places = [place(offsets, ("orders", partition, 0), (3, 90)) for partition in range(3)]
     assert places == [17, 90, 3]
-    assert place(Offsets(40), ("orders", 0), (3, 90)) == 40
+    assert place(Offsets(40), ("orders", 0, 0), (3, 90)) == 40
 
 
 def test_what_is_not_named_ends_with_the_latest() -> None:
     ends = read_options({"endingOffset": '{"orders": {"0": 17}}'}).end
-    assert [place(ends, ("orders", partition), (3, 90)) for partition in range(2)] == [17, 90]
+    assert [place(ends, ("orders", partition, 0), (3, 90)) for partition in range(2)] == [17, 90]
 
 
 def test_filters_over_topic_partition_offset_and_time_are_taken_over_exactly() -> None:
@@ -84,7 +84,7 @@ def test_filters_over_topic_partition_offset_and_time_are_taken_over_exactly() -
     wanted, left = narrow(Wanted(), filters)
     assert left == []
     assert (wanted.first, wanted.end) == (10, 20)
-    assert [log for log in (("a", 1), ("b", 0), ("b", 1), ("b", 3)) if wanted.has(log)] == [("b", 1)]
+    assert [log for log in (("a", 1, 0), ("b", 0, 0), ("b", 1, 0), ("b", 3, 0)) if wanted.has(log)] == [("b", 1, 0)]
     assert wanted.until_us == round(noon.timestamp() * 1_000_000)
 
 
@@ -100,22 +100,25 @@ def test_filters_that_can_not_be_kept_exactly_are_left_to_spark() -> None:
 
 
 def test_a_slice_is_split_without_gap_or_overlap() -> None:
-    parts = list(split(Slice("a", 0, 5, 26), 10))
+    parts = list(split(Slice("a", 0, 0, 5, 26), 10))
     assert [(part.first, part.end) for part in parts] == [(5, 15), (15, 25), (25, 26)]
-    assert list(split(Slice("a", 0, 7, 7), 10)) == []
+    assert list(split(Slice("a", 0, 0, 7, 7), 10)) == []
 
 
 def test_a_limit_is_shared_by_what_waits_and_starves_nobody() -> None:
-    start = {("a", 0): 0, ("a", 1): 100, ("b", 0): 7}
-    end = {("a", 0): 900, ("a", 1): 200, ("b", 0): 8}
+    start = {("a", 0, 0): 0, ("a", 1, 0): 100, ("b", 0, 0): 7}
+    end = {("a", 0, 0): 900, ("a", 1, 0): 200, ("b", 0, 0): 8}
     found = limited(start, end, 100)
     taken = {log: found[log] - start[log] for log in start}
     assert sum(taken.values()) == 100
-    assert taken[("a", 0)] > taken[("a", 1)] > 0
+    assert taken["a", 0, 0] > taken["a", 1, 0] > 0
     assert limited(start, end, 5_000) == end
     while found != end:
         found = limited(found, end, 100)
 
 
 def test_a_log_that_ends_before_its_place_is_not_taken_back() -> None:
-    assert limited({("a", 0): 50, ("a", 1): 0}, {("a", 0): 50, ("a", 1): 900}, 10) == {("a", 0): 50, ("a", 1): 10}
+    assert limited({("a", 0, 0): 50, ("a", 1, 0): 0}, {("a", 0, 0): 50, ("a", 1, 0): 900}, 10) == {
+        ("a", 0, 0): 50,
+        ("a", 1, 0): 10,
+    }
