@@ -9,6 +9,7 @@ Never     looks at how a run ended before it has judged it, or runs Python per r
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ ANSWERS_FOR = {
     "unfenced": ("I-FENCE",),
 }
 """What each kind of finding is called where the invariants are listed (`spec/INVARIANTS.md`)."""
+KEPT = ("story", "odd_places", "odd_values")
+"""What is worked out once: several findings and tables are made of each."""
 LOG = "run, seed, topic, partition, lane"
 FINDING = "run, seed, kind, invariant, seq, time_us, topic, partition, lane, at, grp, member, story"
 
@@ -117,18 +120,26 @@ _VIEWS = {
                     struct(seq, time_us, connection, lease, member, until_us, attempt) END, true) OVER before AS held
               FROM touched WINDOW before AS (PARTITION BY run, seed, grp, topic, partition, lane, at ORDER BY ord, seq
                                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))""",
-    # `of` says which delivery a settle was about: it counts for the next event only if that is the latest one.
-    "story": """
-        SELECT *, greatest(held.until_us, CASE WHEN longer.of = held.seq THEN longer.until_us END) AS held_until_us,
-               coalesce(asked.of = held.seq, false) OR held.lease = 0 AS is_over
-        FROM (SELECT *,
-                max(CASE WHEN own AND kind NOT LIKE 'extend%' THEN struct(held.seq AS of, ord) END) OVER before
-                    AS asked,
-                max(CASE WHEN own AND kind IN ('ack', 'nack', 'reject') THEN
-                    struct(held.seq AS of, seq, time_us, asked_us, kind, mode) END) OVER before AS settled,
-                max(CASE WHEN own AND kind = 'extend' THEN struct(held.seq AS of, until_us) END) OVER before AS longer
-              FROM told WINDOW before AS (PARTITION BY run, seed, grp, topic, partition, lane, at ORDER BY ord, seq
-                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))""",
+    # `of` says which delivery a settle was about: it counts for the next event only if that is the latest one. Of all
+    # that happened to offsets, what follows is only what a finding or a table can turn on.
+    "story": f"""
+        SELECT * FROM (
+            SELECT *, greatest(held.until_us, CASE WHEN longer.of = held.seq THEN longer.until_us END) AS held_until_us,
+                   coalesce(asked.of = held.seq, false) OR held.lease = 0 AS is_over
+            FROM (SELECT *,
+                    max(CASE WHEN own AND kind NOT LIKE 'extend%' THEN struct(held.seq AS of, ord) END) OVER before
+                        AS asked,
+                    max(CASE WHEN own AND kind IN ('ack', 'nack', 'reject') THEN
+                        struct(held.seq AS of, seq, time_us, asked_us, kind, mode) END) OVER before AS settled,
+                    max(CASE WHEN own AND kind = 'extend' THEN struct(held.seq AS of, until_us) END) OVER before
+                        AS longer
+                  FROM told WINDOW before AS (PARTITION BY run, seed, grp, topic, partition, lane, at ORDER BY ord, seq
+                                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)))
+        WHERE CASE WHEN kind = 'deliver' THEN held IS NOT NULL OR at = first
+                   WHEN kind IN ('ack', 'nack', 'reject', 'extend') THEN
+                        NOT coalesce(own, false) OR is_over AND kind <> 'extend'
+                        OR asked_us > held_until_us + {SLACK_US} + unsure_us
+                   ELSE kind LIKE '% refused' END""",
     "again": """
         SELECT *, CASE WHEN held.lease = 0 THEN held.seq WHEN settled.of = held.seq AND settled.kind = 'ack'
                        THEN settled.seq END AS acked_seq,
@@ -140,17 +151,43 @@ _VIEWS = {
         SELECT run, seed, topic, partition, lane, first + place AS at, value, kind, seq, time_us
         FROM (SELECT run, seed, topic, partition, lane, first, kind, seq, time_us, posexplode(values) AS (place, value)
               FROM trace WHERE kind IN ('confirm', 'deliver', 'read'))""",
+    # Whole numbers alone are added up over all of a trace; what is odd then is few, and is looked up again.
+    "odd_places": f"""
+        SELECT {LOG}, at, confirmed_seq IS NOT NULL AND NOT is_there AS is_lost, low <> high AS has_changed,
+               confirmed_seq
+        FROM (SELECT {LOG}, at, min(CASE WHEN kind = 'confirm' THEN seq END) AS confirmed_seq,
+                     bool_or(kind = 'read' AND seq > coalesce(last_up_seq, -1)) OR max(done_seq) IS NULL AS is_there,
+                     min(CASE WHEN value >= 0 THEN value END) AS low, max(CASE WHEN value >= 0 THEN value END) AS high
+              FROM shown LEFT JOIN ends USING (run, seed) GROUP BY {LOG}, at)
+        WHERE confirmed_seq IS NOT NULL AND NOT is_there OR low <> high""",
+    "odd_values": """
+        SELECT run, seed, topic, value, first_seq, delayed_seq,
+               first_seq IS NOT NULL AND (published IS NULL OR published > first_seq) AS is_unknown,
+               is_once AND (low <> high OR low_log <> high_log) AS is_twice,
+               delayed_seq IS NOT NULL AND first_seq IS NULL AS is_overdue
+        FROM (SELECT run, seed, topic, value, min(CASE WHEN kind = 'publish' THEN seq END) AS published,
+                     bool_or(kind = 'publish' AND mode = 'idempotent') AS is_once,
+                     min(CASE WHEN kind = 'delayed' THEN seq END) AS delayed_seq,
+                     min(CASE WHEN is_shown THEN seq END) AS first_seq,
+                     min(CASE WHEN is_shown THEN first + place END) AS low,
+                     max(CASE WHEN is_shown THEN first + place END) AS high,
+                     min(CASE WHEN is_shown THEN partition * 8 + lane END) AS low_log,
+                     max(CASE WHEN is_shown THEN partition * 8 + lane END) AS high_log
+              FROM (SELECT run, seed, topic, partition, lane, first, kind, mode, seq,
+                           kind IN ('confirm', 'deliver', 'read') AS is_shown, posexplode(values) AS (place, value)
+                    FROM trace WHERE kind IN ('publish', 'delayed', 'confirm', 'deliver', 'read')
+                         AND topic NOT LIKE '%.dlq')
+              WHERE value >= 0 GROUP BY run, seed, topic, value)
+        WHERE is_once AND (low <> high OR low_log <> high_log) OR delayed_seq IS NOT NULL AND first_seq IS NULL
+           OR first_seq IS NOT NULL AND (published IS NULL OR published > first_seq)""",
 }
 
 _FINDINGS = {
-    "lost": f"""
-        SELECT run, seed, 'lost', 'I-LOST', event.seq, event.time_us, topic, partition, lane, at, '', '',
+    "lost": """
+        SELECT o.run, o.seed, 'lost', 'I-LOST', o.confirmed_seq, t.time_us, o.topic, o.partition, o.lane, o.at, '', '',
                'it was confirmed, and is not in the log at the end'
-        FROM (SELECT {LOG}, at, min(CASE WHEN kind = 'confirm' THEN struct(seq, time_us) END) AS event,
-                     bool_or(kind = 'read' AND seq > last_up_seq) AS is_there
-              FROM shown JOIN ends USING (run, seed) WHERE done_seq IS NOT NULL AND kind IN ('confirm', 'read')
-              GROUP BY {LOG}, at)
-        WHERE event IS NOT NULL AND NOT is_there""",
+        FROM odd_places o JOIN trace t ON t.run = o.run AND t.seed = o.seed AND t.seq = o.confirmed_seq
+        WHERE o.is_lost""",
     "short": f"""
         SELECT run, seed, 'lost', 'I-LOST', seq, time_us, topic, partition, lane, last + 1, '', '',
                concat('the log ends at ', last + 1, ', but offsets up to ', promised, ' were confirmed')
@@ -165,55 +202,39 @@ _FINDINGS = {
         FROM (SELECT *, lag(last) OVER (PARTITION BY {LOG} ORDER BY seq) AS before FROM trace WHERE kind = 'read')
         WHERE first > before + 1""",
     "overdue": """
-        SELECT d.run, d.seed, 'lost', 'I-LOST', d.seq, d.time_us, d.topic, d.partition, d.lane, -1L, '', '',
+        SELECT o.run, o.seed, 'lost', 'I-LOST', o.delayed_seq, t.time_us, o.topic, t.partition, t.lane, -1L, '', '',
                'it was confirmed to come later, and never came'
-        FROM (SELECT run, seed, seq, time_us, topic, partition, lane, explode(values) AS value FROM trace
-              WHERE kind = 'delayed') d
-        JOIN ends ON ends.run = d.run AND ends.seed = d.seed AND done_seq IS NOT NULL
-        LEFT ANTI JOIN shown s ON s.run = d.run AND s.seed = d.seed AND s.topic = d.topic AND s.value = d.value""",
+        FROM odd_values o JOIN ends ON ends.run = o.run AND ends.seed = o.seed AND done_seq IS NOT NULL
+        JOIN trace t ON t.run = o.run AND t.seed = o.seed AND t.seq = o.delayed_seq
+        WHERE o.is_overdue""",
     "changed": f"""
         SELECT run, seed, 'invented', 'I-CONTENT', event.seq, event.time_us, topic, partition, lane, at, '', '',
                'the offset held other bytes before'
-        FROM (SELECT {LOG}, at, min(struct(value, seq, time_us)) AS low,
-                     max(struct(value, -seq AS seq, time_us)) AS high,
-                     greatest(min_by(struct(seq, time_us), struct(value, seq)),
-                              max_by(struct(seq, time_us), struct(value, -seq))) AS event
-              FROM shown WHERE value >= 0 GROUP BY {LOG}, at)
-        WHERE low.value <> high.value""",
+        FROM (SELECT {LOG}, at, greatest(min_by(struct(seq, time_us), struct(value, seq)),
+                                         max_by(struct(seq, time_us), struct(value, -seq))) AS event
+              FROM shown JOIN odd_places USING ({LOG}, at) WHERE value >= 0 AND has_changed GROUP BY {LOG}, at)""",
     "unknown": """
-        SELECT run, seed, 'invented', 'I-INVENTED', event.seq, event.time_us, topic, event.partition, event.lane,
-               event.at, '', '', 'nobody had published it'
-        FROM (SELECT run, seed, topic, value, min(CASE WHEN kind = 'publish' THEN seq END) AS published,
-                     min(CASE WHEN kind <> 'publish' THEN struct(seq, time_us, partition, lane, at) END) AS event
-              FROM (SELECT * FROM shown WHERE value >= 0 AND topic NOT LIKE '%.dlq'
-                    UNION ALL
-                    SELECT run, seed, topic, partition, lane, -1L, explode(values), kind, seq, time_us FROM trace
-                    WHERE kind = 'publish')
+        SELECT o.run, o.seed, 'invented', 'I-INVENTED', o.first_seq, min(s.time_us), o.topic, min(s.partition),
+               min(s.lane), min(s.at), '', '', 'nobody had published it'
+        FROM odd_values o JOIN shown s ON s.run = o.run AND s.seed = o.seed AND s.topic = o.topic
+             AND s.seq = o.first_seq AND s.value = o.value
+        WHERE o.is_unknown GROUP BY o.run, o.seed, o.first_seq, o.topic, o.value""",
+    "twice": """
+        SELECT run, seed, 'duplicated', 'I-ONCE', event.seq, event.time_us, topic, event.partition, event.lane,
+               event.at, '', '', 'an idempotent producer sent it once, and it is in the topic twice'
+        FROM (SELECT run, seed, topic, value,
+                     greatest(min_by(struct(seq, time_us, partition, lane, at), struct(partition, lane, at, seq)),
+                              max_by(struct(seq, time_us, partition, lane, at), struct(partition, lane, at, -seq)))
+                     AS event
+              FROM shown JOIN odd_values USING (run, seed, topic, value) WHERE is_twice
               GROUP BY run, seed, topic, value)
-        WHERE event IS NOT NULL AND (published IS NULL OR published > event.seq)""",
+        LEFT ANTI JOIN resent USING (run, seed, topic)""",
     "empty": """
         SELECT run, seed, 'invented', 'I-DELIVERY', seq, time_us, topic, partition, lane,
                first + array_position(values, -1L) - 1, `group`, member,
                CASE WHEN `group` = '' THEN 'it was sent for a subscription that there is not'
                     ELSE 'it was leased, and its bytes were not sent' END
         FROM trace WHERE kind = 'deliver' AND (`group` = '' OR array_contains(values, -1L))""",
-    "twice": """
-        SELECT run, seed, 'duplicated', 'I-ONCE', event.seq, event.time_us, topic, event.partition, event.lane,
-               event.at, '', '', 'an idempotent producer sent it once, and it is in the topic twice'
-        FROM (SELECT run, seed, topic, value, max(mode) AS mode,
-                     min(CASE WHEN at IS NOT NULL THEN struct(partition, lane, at) END) AS low,
-                     max(CASE WHEN at IS NOT NULL THEN struct(partition, lane, at) END) AS high,
-                     greatest(min_by(struct(seq, time_us, partition, lane, at),
-                                     CASE WHEN at IS NOT NULL THEN struct(partition, lane, at, seq) END),
-                              max_by(struct(seq, time_us, partition, lane, at),
-                                     CASE WHEN at IS NOT NULL THEN struct(partition, lane, at, -seq) END)) AS event
-              FROM (SELECT *, '' AS mode FROM shown WHERE value >= 0 AND topic NOT LIKE '%.dlq'
-                    UNION ALL
-                    SELECT run, seed, topic, NULL, NULL, NULL, explode(values), kind, NULL, NULL, mode FROM trace
-                    WHERE kind = 'publish' AND mode = 'idempotent')
-              GROUP BY run, seed, topic, value)
-        LEFT ANTI JOIN resent USING (run, seed, topic)
-        WHERE mode = 'idempotent' AND low <> high""",
     # What was acknowledged comes again only if that was not durable when the broker died, or if a seek asked for it.
     "settled": """
         SELECT a.run, a.seed, 'duplicated', 'I-SETTLED', a.seq, a.time_us, a.topic, a.partition, a.lane, a.at, a.grp,
@@ -237,7 +258,7 @@ _FINDINGS = {
                f.member, concat('it goes out for the first time after ', f.before, ' did')
         FROM (SELECT *, max(at) OVER earlier AS before, lag(time_us) OVER
                      (PARTITION BY {LOG}, grp, connection ORDER BY seq, at) AS since_us
-              FROM story WHERE kind = 'deliver' AND at = first AND held IS NULL
+              FROM story WHERE kind = 'deliver' AND held IS NULL
               WINDOW earlier AS (PARTITION BY {LOG}, grp, connection ORDER BY seq, at
                                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) f
         LEFT ANTI JOIN seeks k ON k.run = f.run AND k.seed = f.seed AND k.grp = f.grp AND k.topic = f.topic
@@ -255,14 +276,12 @@ _FINDINGS = {
              AND r.lease IN (a.held.lease, -1) AND r.seq > a.held.seq AND r.seq < a.seq
         LEFT ANTI JOIN seeks k ON k.run = a.run AND k.seed = a.seed AND k.grp = a.grp AND k.topic = a.topic
              AND k.partition = a.partition AND k.from_seq < a.seq AND k.to_seq > a.held.seq""",
-    "fenced": f"""
+    "fenced": """
         SELECT s.run, s.seed, 'unfenced', 'I-FENCE', s.seq, s.time_us, s.topic, s.partition, s.lane, s.at, s.grp,
                s.member, concat(s.kind, ' was accepted ', CASE WHEN NOT coalesce(s.own, false)
                     THEN 'although the lease had passed to somebody else'
                     WHEN s.is_over THEN 'although it had been settled before' ELSE 'after the deadline' END)
-        FROM (SELECT * FROM story WHERE kind IN ('ack', 'nack', 'reject', 'extend')
-              AND (NOT coalesce(own, false) OR is_over AND kind <> 'extend'
-                   OR asked_us > held_until_us + {SLACK_US} + unsure_us)) s
+        FROM (SELECT * FROM story WHERE kind IN ('ack', 'nack', 'reject', 'extend')) s
         LEFT ANTI JOIN seeks k ON k.run = s.run AND k.seed = s.seed AND k.grp = s.grp AND k.topic = s.topic
              AND k.partition = s.partition AND k.from_seq < s.seq AND k.to_us >= coalesce(s.held.time_us, 0)
              - coalesce(s.lease_us, 0)""",
@@ -288,12 +307,34 @@ _FINDINGS = {
 def prepare(spark: SparkSession, trace: DataFrame) -> None:
     """Make the views that judge, and that tables are made of, over a trace."""
     trace.createOrReplaceTempView("trace")
-    for name, text in _VIEWS.items():
+    make_views(spark, _VIEWS, KEPT)
+
+
+def make_views(spark: SparkSession, views: Mapping[str, str], kept: Sequence[str]) -> None:
+    """Name queries, so that others can be made of them. What is `kept` is worked out once and lies on disk then, until
+    its name is given to another."""
+    from pyspark import StorageLevel
+
+    for name, text in views.items():
+        spark.catalog.dropTempView(name)
         spark.sql(text).createOrReplaceTempView(name)
+        if name in kept:
+            spark.catalog.cacheTable(name, StorageLevel.DISK_ONLY)
 
 
-def findings(spark: SparkSession) -> DataFrame:
-    """What is wrong in the trace that was prepared, each with its seed and event."""
+def findings(spark: SparkSession, per_seed: int | None = None) -> DataFrame:
+    """What is wrong in the trace that was prepared, each with its seed and event. With `per_seed`, of each kind only
+    so many of a run: `place` counts them, `total` says how many there are."""
+    if per_seed is not None:
+        _everything(spark).createOrReplaceTempView("found")
+        return spark.sql(f"""
+            SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY run, seed, kind ORDER BY seq, at) AS place,
+                                  count(*) OVER (PARTITION BY run, seed, kind) AS total FROM found)
+            WHERE place <= {per_seed}""")
+    return _everything(spark)
+
+
+def _everything(spark: SparkSession) -> DataFrame:
     columns = ", ".join(FINDING.split(", "))
     parts = [f"SELECT * FROM ({text}) AS found({columns})" for text in _FINDINGS.values()]
     return spark.sql(f"""

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 REPLAYS = 8
 """So many failing seeds come with their replay: the page is to stay one that opens."""
-FINDINGS_SHOWN = 1_000
+PER_KIND = 25
+"""So many findings of a kind are shown of a run; how many there are is said."""
+FINDINGS_MAX = 20_000
 Rows = list[dict[str, Any]]
 
 
@@ -58,6 +60,11 @@ class Report(Struct, frozen=True):
     version: str = ""
 
     @property
+    def findings_total(self) -> int:
+        """How many there are; of many of a kind in a run only the first are kept."""
+        return sum(each["total"] for each in self.findings if each["place"] == 1)
+
+    @property
     def disagreements(self) -> list[Agreement]:
         return [each for each in self.agreements if not each.agree]
 
@@ -78,7 +85,8 @@ def make(
     tell("results")
     results = [msgspec.json.decode(each["detail"], type=Result) for each in _rows(_results(trace))]
     tell("the audit")
-    findings = _rows(audit.findings(spark).limit(FINDINGS_SHOWN))
+    # First one of each kind of each run: whoever has none here has none at all.
+    findings = _rows(audit.findings(spark, PER_KIND).orderBy("place", "run", "seed").limit(FINDINGS_MAX))
     findings.sort(key=lambda each: (each["run"], each["seed"], each["seq"], each["at"]))
     found: dict[str, Rows] = {}
     for table in tables.TABLES:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from dovetail.reports.audit import make_views
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+KEPT = ("outages", "strikes", "wait_counts")
 SLOT_US = 100_000
 """How finely it is told which fault was at work."""
 AFTER_US = 1_000_000
@@ -26,11 +29,10 @@ VIEWS = {
         SELECT run, seed, seq, time_us, fault, actor, time_us + greatest(latency_us, 0L) + {AFTER_US} AS until_us
         FROM trace WHERE kind = 'fault'""",
     # Which fault was at work in each tenth of a second: the one that struck last.
-    "slots": f"""
-        SELECT run, seed, slot, max_by(fault, seq) AS fault
-        FROM (SELECT run, seed, seq, fault, explode(sequence(time_us DIV {SLOT_US}, until_us DIV {SLOT_US})) AS slot
-              FROM windows)
-        GROUP BY run, seed, slot""",
+    "strikes": f"""
+        SELECT *, explode(sequence(time_us DIV {SLOT_US}, until_us DIV {SLOT_US})) AS slot FROM windows""",
+    "slots": """
+        SELECT run, seed, slot, max_by(fault, seq) AS fault FROM strikes GROUP BY run, seed, slot""",
     "phases": """
         SELECT run, seed, coalesce(heal_us, 1L << 62) AS heal_us, done_us FROM ends""",
     # From the first death since it was last up until it is up: a broker that dies again on its way up was down once.
@@ -169,21 +171,22 @@ TABLES = (
                        AND coalesce(o.up_us, w.until_us) > w.time_us GROUP BY w.run, w.seed, w.seq) o
                       USING (run, seed, seq)
             LEFT JOIN (SELECT w.run, w.seed, w.seq, count(*) AS publishes, count_if(served) AS served
-                       FROM windows w JOIN (
+                       FROM strikes w JOIN (
                            SELECT run, seed, time_us, coalesce(took_us <= {SERVED_US}, false) AS served
                            FROM (SELECT run, seed, seq, time_us FROM trace WHERE kind = 'publish')
                            LEFT JOIN (SELECT run, seed, asked AS seq, min(latency_us) AS took_us FROM trace
                                       WHERE kind IN ('confirm', 'delayed') GROUP BY run, seed, asked)
                            USING (run, seed, seq)) p
-                       ON p.run = w.run AND p.seed = w.seed AND p.time_us BETWEEN w.time_us AND w.until_us
+                       ON p.run = w.run AND p.seed = w.seed AND p.time_us DIV {SLOT_US} = w.slot
+                       AND p.time_us BETWEEN w.time_us AND w.until_us
                        GROUP BY w.run, w.seed, w.seq) p USING (run, seed, seq)
-            LEFT JOIN (SELECT w.run, w.seed, w.seq, count(DISTINCT d.actor) AS clients FROM windows w
+            LEFT JOIN (SELECT w.run, w.seed, w.seq, count(DISTINCT d.actor) AS clients FROM strikes w
                        JOIN trace d ON d.run = w.run AND d.seed = w.seed AND d.kind = 'disconnect' AND d.seq > w.seq
-                       AND d.time_us BETWEEN w.time_us AND w.until_us
+                       AND d.time_us DIV {SLOT_US} = w.slot AND d.time_us BETWEEN w.time_us AND w.until_us
                        GROUP BY w.run, w.seed, w.seq) c USING (run, seed, seq)
-            LEFT JOIN (SELECT w.run, w.seed, w.seq, count(*) AS messages FROM windows w
+            LEFT JOIN (SELECT w.run, w.seed, w.seq, count(*) AS messages FROM strikes w
                        JOIN again a ON a.run = w.run AND a.seed = w.seed AND a.seq > w.seq
-                       AND a.time_us BETWEEN w.time_us AND w.until_us
+                       AND a.time_us DIV {SLOT_US} = w.slot AND a.time_us BETWEEN w.time_us AND w.until_us
                        GROUP BY w.run, w.seed, w.seq) r USING (run, seed, seq)
             GROUP BY w.fault ORDER BY strikes DESC""",
     ),
@@ -227,8 +230,7 @@ TABLES = (
 
 def prepare(spark: SparkSession) -> None:
     """Make the views under the tables."""
-    for name, text in VIEWS.items():
-        spark.sql(text).createOrReplaceTempView(name)
+    make_views(spark, VIEWS, KEPT)
 
 
 PER_SEED = f"""

@@ -93,7 +93,8 @@ PLANTS: tuple[Callable[[Story], Planted | None], ...] = (
     an_ack_after_the_deadline,
     an_ack_of_what_somebody_else_has,
 )
-REAL = (8, 7)
+REAL = (8, 1)
+"""The second has a topic with lanes."""
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,9 @@ def test_each_plant_is_found_at_its_seed_and_event_and_real_runs_are_clean(
     path, wanted = planted
     audit.prepare(spark, spark.read.parquet(str(path)))
     found: dict[int, set[Planted]] = {}
-    for row in audit.findings(spark).collect():
+    for row in audit.findings(spark, 1).collect():
+        # A loss leaves a hole too, and what was invented is not what the offset held before.
+        assert (row.place, row.total) == (1, 2 if row.seed in (101, 104) else 1)
         found.setdefault(row.seed, set()).add((row.kind, row.seq, row.at))
     # What is lost in the middle of a log also leaves a hole: that is said of the read that shows it.
     found[101] = {each for each in found[101] if each[1] == wanted[101][1]}  # type: ignore[index]
