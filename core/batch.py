@@ -658,6 +658,13 @@ def trim(data: bytes | memoryview, first: int, last: int) -> bytes | memoryview:
         return data
     data = cast(bytes, data)
     at, end = HEADER_BYTES, len(data)
+    if header.record_count == header.last_offset_delta + 1:
+        # No gaps: records are as many as their offsets say, and are passed over by their lengths alone.
+        skipped = min(max(0, first - header.base_offset), header.record_count)
+        count = max(0, min(last, header.last_offset) - header.base_offset - skipped + 1)
+        begin = _after(data, at, end, skipped)
+        stop = _after(data, begin, end, count)
+        return _assemble(replace(header, record_count=count), memoryview(data)[begin:stop])
     begin = stop = count = 0
     for _ in range(header.record_count):
         before = at
@@ -691,6 +698,24 @@ def select(
             kept.append(section[before:at])
     packed = compress(codecs, Compression(header.compression), b"".join(kept)) if kept else b""
     return _assemble(replace(header, record_count=len(kept)), packed)
+
+
+def _after(section: bytes, at: int, end: int, count: int) -> int:
+    """Where the record begins that follows `count` others."""
+    for _ in range(count):
+        # Lengths of two bytes at most are read in place here: a call costs more than they do.
+        low, high = (section[at], section[at + 1]) if at + 1 < end else (1, 0xFF)
+        if low & 1:
+            _, at = _record_bounds(section, at, end)
+        elif low < 0x80:
+            at += 1 + (low >> 1)
+        elif high < 0x80:
+            at += 2 + ((low & 0x7F | high << 7) >> 1)
+        else:
+            _, at = _record_bounds(section, at, end)
+    if at > end:
+        raise BatchError(f"a record ends at byte {at}, the batch at {end}")
+    return at
 
 
 def _place(section: bytes, at: int, end: int) -> tuple[int, int]:

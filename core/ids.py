@@ -7,6 +7,7 @@ Never     holds state.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import NewType, TypeVar
 
 from msgspec import Struct
@@ -56,8 +57,9 @@ def check(holds: bool, invariant: str, *values: object) -> None:
 
 K = TypeVar("K", int, str, tuple[int, int], tuple[int, int, int])
 V = TypeVar("V")
+_KEY = itemgetter(0)
 
 
 def ordered(mapping: Mapping[K, V]) -> list[tuple[K, V]]:
     """The only way to iterate over a map in the core: by key, so that hash order never decides anything."""
-    return sorted(mapping.items(), key=lambda item: item[0])
+    return sorted(mapping.items(), key=_KEY)

@@ -15,7 +15,7 @@ from dovetail.core.ids import check, ordered
 from dovetail.core.intervals import Range, Runs
 from dovetail.core.names import Trie, is_hidden
 from dovetail.core.routing import logs_of
-from dovetail.core.state import Lease, Line, Progress, State, Subscription, Tenure
+from dovetail.core.state import Line, Progress, State, Subscription, Tenure
 
 Key = tuple[int, int]
 
@@ -56,10 +56,11 @@ def _check_logs(state: State) -> None:
     for number, log_state in ordered(durable.logs):
         tail = tails[number]
         check(log_state.start <= tail.stored <= log_state.end, "I-STORED", log_state, tail)
-        expected = log_state.end
+        last = log_state.end - 1
         for batch in reversed(tail.batches):
-            check(batch.base <= batch.last == expected - 1, "I-DENSE", log_state, tail)
-            expected = batch.base
+            if not batch.base <= batch.last == last:
+                check(False, "I-DENSE", log_state, tail)
+            last = batch.base - 1
 
 
 def _check_lines(state: State) -> None:
@@ -192,7 +193,8 @@ def _check_cursor(state: State, owner: int, number: int) -> None:
     check(progress.next <= (log.end if owner < 0 else state.live.tails[number].stored), "I-STORED", log, progress)
     previous = cursor.floor
     for first, last in cursor.islands:
-        check(previous < first <= last < log.end, "I-INTERVALS", log, cursor)
+        if not previous < first <= last < log.end:
+            check(False, "I-INTERVALS", log, cursor)
         previous = last + 1
     _check_attempts(cursor, cursor.attempts)
 
@@ -242,7 +244,8 @@ def _check_accounts(state: State) -> None:
         found = sorted([*places.get((owner, log), []), *((retry.first, retry.last) for retry in progress.retries)])
         joined = intervals.EMPTY
         for first, last in found:
-            check(first <= last and not intervals.overlaps(joined, first, last), "I-LEASE", owner, log, found)
+            if first > last or intervals.overlaps(joined, first, last):
+                check(False, "I-LEASE", owner, log, found)
             joined = intervals.add(joined, first, last)
         expected = intervals.gaps(cursor.islands, cursor.floor, progress.next - 1)
         check(joined == expected, "I-ACCOUNT", owner, log, found, cursor, progress)
@@ -263,16 +266,14 @@ def _check_timers(state: State) -> None:
         for (kind, a, _), _ in ordered(fired):
             if kind == timers.LEASE:
                 leases_timed += 1
-                check(a in live.leases and _timer_bucket(live.leases[a]) == bucket, "I-TIMER", a, bucket)
+                lease = live.leases.get(a)
+                if lease is None or timers.bucket_of(lease.deadline_ms) != bucket:
+                    check(False, "I-TIMER", a, bucket)
             elif kind == timers.SESSION:
                 watched[a] = None
     check(leases_timed == len(live.leases), "I-TIMER", leases_timed, len(live.leases))
     for number, session in ordered(live.sessions):
         check(not session.members or number in watched, "I-TIMER", session)
-
-
-def _timer_bucket(lease: Lease) -> int:
-    return timers.bucket_of(lease.deadline_ms)
 
 
 def _check_retry_timers(state: State, mono_ms: int) -> None:

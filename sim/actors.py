@@ -217,6 +217,8 @@ class Producer(Client):
         """What comes next, log by log: an idempotent producer numbers each by itself."""
         self._laned = {topic.name for topic in world.plan.topics if topic.lanes}
         self._outbox: deque[tuple[int, wire.Request]] = deque()
+        self._is_in_order = True
+        """Whether the outbox is known to be in order of number."""
         self._under_way: dict[int, wire.Request] = {}
         self._numbers = 0
 
@@ -257,6 +259,18 @@ class Producer(Client):
         self._numbers += 1
         self._outbox.append((self._numbers, request))
 
+    def _put_back(self, number: int, request: wire.Request) -> None:
+        """Back to its place: what an idempotent producer sends out of order is refused for its sequence."""
+        if self._is_in_order:
+            before = []
+            while self._outbox and self._outbox[0][0] < number:
+                before.append(self._outbox.popleft())
+            self._outbox.appendleft((number, request))
+            self._outbox.extendleft(reversed(before))
+        else:
+            self._outbox = deque(sorted([*self._outbox, (number, request)], key=itemgetter(0)))
+            self._is_in_order = True
+
     def _pump(self) -> None:
         if self.line is None or self.is_paused or self.is_dead:
             return
@@ -274,8 +288,7 @@ class Producer(Client):
         def then(answer: wire.Answer | wire.Refusal) -> None:
             request = self._under_way.pop(number, None)
             if request is not None and isinstance(answer, wire.Refusal) and self._tries_again(answer):
-                # Back to its place: what an idempotent producer sends out of order is refused for its sequence.
-                self._outbox = deque(sorted([*self._outbox, (number, request)], key=itemgetter(0)))
+                self._put_back(number, request)
                 self.world.after(max(answer.retry_after_ms, 50) * 1000, self._pump)
             else:
                 self._pump()
@@ -289,6 +302,7 @@ class Producer(Client):
     def disconnected(self) -> None:
         for number in sorted(self._under_way, reverse=True):
             self._outbox.appendleft((number, self._under_way[number]))
+        self._is_in_order = False
         self._under_way.clear()
 
 

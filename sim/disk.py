@@ -355,7 +355,8 @@ class SimDisk:
         self._check_dir(parent(target))
         below = path + "/"
         names: dict[str, tuple[bool, _Node]] = {}
-        for name in [name for name in self._names if name == path or name.startswith(below)]:
+        is_file = self._names[path] is not None
+        for name in [path] if is_file else [name for name in self._names if name == path or name.startswith(below)]:
             names[name] = (False, None)
             names[target + name[len(path) :]] = (True, self._names[name])
         self._change(names, {parent(path), parent(target)})

@@ -8,6 +8,7 @@ Never     knows who reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from dovetail.core import batch, wire
 from dovetail.core.codes import Status
@@ -129,13 +130,22 @@ class Contents:
         (I-FLOW)."""
         if refusal.status == Status.BUSY:
             said = request.topic in refusal.reason and refusal.retry_after_ms > 0
-            sent = sum(self.offered.get(request.topic, {}).values())
-            fair = sent > self._critical.get(request.topic, sent)
+            fair = self._has_sent_more_than(request.topic, self._critical.get(request.topic))
             self._ground.judge("I-FLOW", said and fair, f"a publish to {request.topic} was refused: {refusal.reason}")
         if refusal.status in REFUSED_AT_ONCE:
             offered = self.offered[request.topic]
             for value in values_of(request):
                 offered[value] -= 1
+
+    def _has_sent_more_than(self, topic: str, limit: int | None) -> bool:
+        if limit is None:
+            return False
+        sent = 0
+        for times in self.offered.get(topic, {}).values():
+            sent += times
+            if sent > limit:
+                return True
+        return False
 
     # Offsets
 
@@ -206,8 +216,14 @@ class Contents:
                     reader.messages.pop(offset, None)
 
 
-def values_of(request: wire.Produce | wire.Publish) -> list[bytes]:
+def values_of(request: wire.Produce | wire.Publish) -> Sequence[bytes]:
     """The messages of a publish."""
     if isinstance(request, wire.Publish):
-        return [request.payload]
-    return [record.value or b"" for record in batch.parse(request.batch, codecs=CODECS)]
+        return (request.payload,)
+    return _values(bytes(request.batch))
+
+
+@lru_cache(maxsize=1_024)
+def _values(data: bytes) -> tuple[bytes, ...]:
+    """The messages of a batch: looked at when it comes, when it is answered, and when it comes again."""
+    return tuple([record.value or b"" for record in batch.parse(data, codecs=CODECS)])
