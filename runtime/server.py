@@ -136,6 +136,8 @@ class Server:
         """Connections over the limit that are being told so."""
         self._ticking = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        """When it is due: it is left alone when the next thing is due later, and then wakes the broker for nothing."""
         self._paused = False
         self._over = False
         self._idle = asyncio.Event()
@@ -390,9 +392,10 @@ class Server:
         if took_ms > SLOW_S * 1000:
             lsn = f"lsn:{self.node.state.durable.lsn}"
             log.warning("slow", operation="step", seconds=took_ms / 1000, correlation_id=lsn)
-        self._flush()
+        # The disk works while answers are sent.
         self._start_commit(now)
         self._start_job()
+        self._flush()
         self._steady_reading()
         if more or self.node.has_arrivals:
             self._wake()
@@ -424,6 +427,8 @@ class Server:
 
     def _committed(self, _: object) -> None:
         self.node.committed()
+        # What was decided meanwhile need not wait for the tick that tells of this.
+        self._start_commit(clock())
 
     def _start_job(self) -> None:
         job = self.node.next_job()
@@ -479,13 +484,18 @@ class Server:
             protocol.transport.abort()
 
     def _arm_timer(self, now: Now) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         wake_ms = self.node.wake_ms()
         due_ms = min(self._checkpointer.due_ms, self._housekeeper.due_ms, wake_ms if wake_ms is not None else 1 << 62)
-        delay = max(0, due_ms - now.mono_ms) / 1000
-        self._timer = self._loop.call_later(delay, self._wake)
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._loop.call_later(max(0, due_ms - now.mono_ms) / 1000, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self._wake()
 
     def _steady_reading(self) -> None:
         """Stop reading sockets while too much waits for the disk: that always drains."""
