@@ -39,10 +39,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dovetail.core.codes import Priority
-from dovetail.reports.source_options import LANES, Log, Options, SourceError
+from dovetail.reports.source_options import Log, Options, SourceError
 from dovetail.runtime.client import blocking, partition_of
 from dovetail.runtime.client.appending import Identity
+from dovetail.runtime.client.producer import LANES
 
 EPOCHS: Final = 1 << 15
 UNDER_WAY_MAX: Final = 8
@@ -238,7 +238,7 @@ class _Sender:
             self._count(topic)
             has_lanes = any(log.lane for found in self._client.topics(topic) for log in found.partitions)
             self._laned[topic] = has_lanes
-        return (LANES[name] if name is not None else int(Priority.NORMAL)) if has_lanes else 0
+        return LANES[name or "normal"] if has_lanes else 0
 
     def _send(self, log: Log) -> None:
         while len(self._under_way) >= UNDER_WAY_MAX or any(each == log for each, _ in self._under_way):

@@ -32,9 +32,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dovetail.reports.source_options import LANE_NAMES, LANES, Log, Options, SourceError, read_options
+from dovetail.reports.source_options import LANE_NAMES, Log, Options, SourceError, read_options
 from dovetail.reports.source_plan import Bounds, Slice, Wanted, check_named, limited, narrow, place, shown, split
 from dovetail.runtime.client import DovetailError, Fetched, Message, blocking
+from dovetail.runtime.client.producer import LANES
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
-from dovetail.core.codes import Priority
 from dovetail.reports.errors import ReportError
 from dovetail.runtime.client import blocking
 from dovetail.runtime.client.address import parse
 from dovetail.runtime.client.durations import seconds
+from dovetail.runtime.client.producer import LANES
 
 Place: TypeAlias = int | Literal["earliest", "latest"]
 Log: TypeAlias = tuple[str, int, int]
 """A topic's partition, and the lane in it; 0 where the topic has none."""
-LANES: Final = {lane.name.lower(): int(lane) for lane in Priority if lane is not Priority.DEFAULT}
 LANE_NAMES: Final = {number: name for name, number in LANES.items()}
 URL: Final = "dovetail://127.0.0.1:7400"
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "triggerinterval", "outputmode"})

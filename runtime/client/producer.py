@@ -51,6 +51,8 @@ Value: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
 
 _PRIORITIES: Final[dict[str, Lane]] = {lane.name.lower(): lane for lane in Lane if lane is not Lane.DEFAULT}
+LANES: Final = {name: int(lane) for name, lane in _PRIORITIES.items()}
+"""The lanes of topics that have them: names as people write them, and numbers as the wire has them."""
 _ACKS: Final[dict[str, Acks]] = {"none": Acks.NONE, "stored": Acks.STORED, "all": Acks.ALL}
 _COMPRESSIONS: Final[dict[str, Compression]] = {
     "none": Compression.NONE,
