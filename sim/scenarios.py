@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.sim import dice, plan
+from dovetail.sim.choices import is_swarm, read_choice
 from dovetail.sim.plan import (
     AnyEvent,
     Crash,
@@ -35,7 +36,6 @@ from dovetail.sim.plan import (
     Slow,
     SlowDisk,
 )
-from dovetail.sim.swarm import swarm
 
 CHAOS_MS = 6_000
 WORKERS = ("w0", "w1", "w2", "w3")
@@ -54,9 +54,9 @@ class Scenario(Struct, frozen=True):
 
 
 def plan_of(name: str, seed: int) -> Plan:
-    """The plan of a scenario by name; `swarm` is the default one."""
-    if name == "swarm":
-        return swarm(seed)
+    """The plan of a scenario by name; `swarm` is the default one, `swarm:…` what was chosen of it."""
+    if is_swarm(name):
+        return read_choice(name).plan(seed)
     scenario = SCENARIOS[name]
     random = dice.stream(seed, f"scenario {name}")
     events = [*_traffic(random, lanes=scenario.topic.lanes), *scenario.make(random)]

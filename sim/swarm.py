@@ -7,30 +7,40 @@ Never     asks for what the broker is not meant to survive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from msgspec.structs import replace
 
 from dovetail.sim import dice, plan
 
+CHAOS_MS = 8_000
 TOPICS = ("orders", "users.created", "metrics")
 Maker = Callable[[Random, int, plan.Plan], plan.AnyEvent]
 
 
-def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
-    """The plan of a seed; `scale` multiplies the number of messages."""
+def swarm(
+    seed: int,
+    *,
+    chaos_ms: int = CHAOS_MS,
+    scale: int = 1,
+    faults: Sequence[str] | None = None,
+    name: str = "swarm",
+) -> plan.Plan:
+    """The plan of a seed; `scale` multiplies the number of messages, `faults` names the only kinds that strike."""
     random = dice.stream(seed, "swarm")
     topics = tuple(plan.Topic(name, random.choice((1, 1, 2, 3))) for name in TOPICS[: random.randint(1, 3)])
     forgiving = dice.stream(seed, "forgiving")
     repair = forgiving.random() < 0.1
+    if faults is not None:
+        repair = plan.Damage.__name__ in faults
     topics = tuple(_special(forgiving, topic) for topic in topics)
     producers = tuple(
         plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16)), idempotent=random.choice((0, 0, 7 + n)))
         for n in range(random.randint(1, 3))
     )
     crowd = plan.Plan(
-        name="swarm",
+        name=name,
         seed=seed,
         chaos_ms=chaos_ms,
         broker=_broker(random),
@@ -43,7 +53,7 @@ def swarm(seed: int, *, chaos_ms: int = 8_000, scale: int = 1) -> plan.Plan:
     if repair or any(topic.sync != "always" for topic in topics):
         # A broker that rightly forgot what such a producer sent last refuses what it sends next.
         crowd = replace(crowd, producers=tuple(replace(each, idempotent=0) for each in producers))
-    events = [*_work(random, crowd, scale), *_faults(random, crowd), *_operations(forgiving, crowd)]
+    events = [*_work(random, crowd, scale), *_faults(random, crowd, faults), *_operations(forgiving, crowd)]
     if repair:
         events += [
             _damage(forgiving, forgiving.randrange(1_000, chaos_ms), crowd) for _ in range(forgiving.choice((1, 3)))
@@ -190,10 +200,11 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     return events
 
 
-def _faults(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
-    """A few kinds of faults, each at its own rate."""
+def _faults(random: Random, crowd: plan.Plan, only: Sequence[str] | None) -> list[plan.AnyEvent]:
+    """A few kinds of faults, or those that were asked for, each at its own rate."""
     events: list[plan.AnyEvent] = []
-    for make in random.sample(_MAKERS, random.randint(0, min(6, len(_MAKERS)))):
+    makers = [make for make, kind in _MAKERS.items() if only is None or kind.__name__ in only]
+    for make in random.sample(makers, random.randint(0, min(6, len(makers)))) if only is None else makers:
         for _ in range(random.choice((1, 1, 3, 8))):
             events.append(make(random, random.randrange(100, crowd.chaos_ms), crowd))
     return events
@@ -288,19 +299,21 @@ def _damage(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
     return plan.Damage(at_ms=at_ms, path=path, place=random.randrange(1000), lost_sector=random.random() < 0.3)
 
 
-_MAKERS: tuple[Maker, ...] = (
-    _crash,
-    _crash_at_op,
-    _crash_on_frame,
-    _pause_broker,
-    _partition,
-    _slow,
-    _reset,
-    _crash_client,
-    _pause_client,
-    _leave,
-    _jump,
-    _slow_disk,
-    _fail_disk,
-    _fill_disk,
-)
+_MAKERS: dict[Maker, type[plan.AnyEvent]] = {
+    _crash: plan.Crash,
+    _crash_at_op: plan.Crash,
+    _crash_on_frame: plan.Crash,
+    _pause_broker: plan.PauseBroker,
+    _partition: plan.Partition,
+    _slow: plan.Slow,
+    _reset: plan.Reset,
+    _crash_client: plan.CrashClient,
+    _pause_client: plan.PauseClient,
+    _leave: plan.Leave,
+    _jump: plan.JumpClock,
+    _slow_disk: plan.SlowDisk,
+    _fail_disk: plan.FailDisk,
+    _fill_disk: plan.FillDisk,
+}
+KINDS = tuple(sorted({*(kind.__name__ for kind in _MAKERS.values()), plan.Damage.__name__}))
+"""The kinds of faults that a swarm knows, by name."""

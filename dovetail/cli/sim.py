@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 wrong usage, 3 the broker crashed, 4 a promise was broken,
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 import time
@@ -60,7 +61,10 @@ T = TypeVar("T")
 
 Seed = Annotated[int, typer.Option("--seed", "-s", help="Decides everything; 0 takes a fresh one and prints it.")]
 ScenarioName = Annotated[
-    str, typer.Option("--scenario", help="A scenario by name (`sim scenarios`), or a YAML, JSON or Python file.")
+    str,
+    typer.Option(
+        "--scenario", help="A scenario by name (`sim scenarios`), `swarm:scale=4,…`, or a YAML, JSON or Python file."
+    ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes; 0 means one per core.")]
 Page = Annotated[str, typer.Option("--page", help="Write the replay page (HTML) here.")]
@@ -105,6 +109,12 @@ def campaign(
     seeds: Annotated[int, typer.Option(help="How many seeds: 100 if nothing else is said.", min=0)] = 0,
     seed: Seed = 0,
     scenario: Annotated[str, typer.Option("--scenario", help="`swarm`, a scenario's name, or `all` of them.")] = "",
+    swarm: Annotated[
+        str,
+        typer.Option(
+            "--swarm", help="What the swarm is like: `scale=4,chaos=20s,faults=Crash+Partition`, or some of it."
+        ),
+    ] = "",
     out: Annotated[
         str, typer.Option("--out", help="The campaign's directory; one that is there is gone on with.")
     ] = "",
@@ -120,6 +130,7 @@ def campaign(
     `dovetail report DIR` makes tables, an audit and a page of it. With --quick, plain processes run the seeds.
     """
     began = time.monotonic()
+    scenario = _of_swarm(swarm, scenario)
     if quick:
         seed, names = seed or secrets.randbits(31), _names(scenario or "swarm")
         found = _quick_campaign(names, seed, seeds or 100, jobs)
@@ -135,12 +146,32 @@ def campaign(
 
 
 def _names(scenario: str) -> list[str]:
+    from dovetail.sim.choices import is_swarm
     from dovetail.sim.scenarios import SCENARIOS
 
-    names = list(SCENARIOS) if scenario == "all" else [scenario]
-    if names != ["swarm"] and any(name not in SCENARIOS for name in names):
+    if scenario == "all":
+        return list(SCENARIOS)
+    if is_swarm(scenario):
+        return [_chosen(scenario)]
+    if scenario not in SCENARIOS:
         _unknown(scenario)
-    return names
+    return [scenario]
+
+
+def _chosen(name: str) -> str:
+    """The one name of a swarm that somebody chose."""
+    from dovetail.sim.choices import BadSwarm, read_choice
+
+    try:
+        return read_choice(name).name
+    except BadSwarm as error:
+        fail_with(1, str(error))
+
+
+def _of_swarm(swarm: str, scenario: str) -> str:
+    if swarm and scenario not in ("", "swarm"):
+        fail_with(1, f"--swarm is about the swarm, and --scenario {scenario} is another: leave one of them out")
+    return f"swarm:{swarm}" if swarm else scenario
 
 
 def _quick_campaign(names: list[str], seed: int, seeds: int, jobs: int) -> Summary:
@@ -167,9 +198,9 @@ def _spark_campaign(
         before = read_manifest(local(out)) if out else None
         if before is not None:
             scenario, seed, seeds = scenario or before.scenario, seed or before.seed, seeds or before.seeds
-        scenario, seed = scenario or "swarm", seed or secrets.randbits(31)
-        names = _names(scenario)
-        out = out or f"campaign-{scenario}-{seed}"
+        names, seed = _names(scenario or "swarm"), seed or secrets.randbits(31)
+        scenario = names[0] if len(names) == 1 else scenario
+        out = out or re.sub(r"[^\w.-]+", "-", f"campaign-{scenario}-{seed}")
         manifest = manifest_for(scenario, seed, seeds or 100)
         console = Console(stderr=True)
         with (
@@ -344,6 +375,7 @@ def _unknown(name: str) -> None:
 
 def _plan(scenario: str, seed: int) -> Plan:
     try:
+        from dovetail.sim.choices import is_swarm
         from dovetail.sim.scenarios import SCENARIOS, BadScenario, load, plan_of
     except ModuleNotFoundError as error:
         fail(f"{error.name} is missing: install the simulator with `pip install 'dovetail[sim]'`")
@@ -352,7 +384,9 @@ def _plan(scenario: str, seed: int) -> Plan:
             return load(scenario, seed)
         except BadScenario as error:
             fail(str(error))
-    if scenario != "swarm" and scenario not in SCENARIOS:
+    if is_swarm(scenario):
+        scenario = _chosen(scenario)
+    elif scenario not in SCENARIOS:
         _unknown(scenario)
     return plan_of(scenario, seed)
 

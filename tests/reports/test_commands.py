@@ -47,6 +47,11 @@ def test_a_campaign_is_run_and_reported_on(tmp_path: Path) -> None:
 
 
 def test_a_campaign_without_spark_says_the_same() -> None:
-    done = runner.invoke(app, ["sim", "campaign", "--quick", "--seeds", "1", "--seed", "8", "--jobs", "1", "--json"])
+    chosen = ["--swarm", "chaos=2s,faults=none"]
+    done = runner.invoke(app, ["sim", "campaign", "--quick", "--seeds", "1", "--jobs", "1", "--json", *chosen])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["runs"] == 1
+    said = json.loads(done.stdout)
+    assert (said["runs"], said["faults"]) == (1, 0)
+    wrong = runner.invoke(app, ["sim", "campaign", "--quick", *chosen, "--scenario", "flapping"])
+    assert wrong.exit_code == 1
+    assert "leave one of them out" in wrong.output
