@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.reports.errors import ReportError
 from dovetail.sim.trace import Row
@@ -65,6 +66,7 @@ class Dataset(Struct, frozen=True):
 
     path: Path
     manifest: Manifest | None
+    rows: int = 0
 
     @property
     def trace(self) -> str:
@@ -91,8 +93,7 @@ def open_dataset(text: str, *, partial: bool = False) -> Dataset:
             f"{text} is not finished: `dovetail sim campaign --out {text}` runs the seeds that are missing, "
             "--partial reports on those that are there"
         )
-    _check_files(dataset, text)
-    return dataset
+    return replace(dataset, rows=_check_files(dataset, text))
 
 
 def local(text: str) -> Path:
@@ -135,7 +136,8 @@ def trace_files(dataset: Dataset) -> list[Path]:
     return sorted(path for path in found if not any(part.startswith(hidden) for part in path.relative_to(top).parts))
 
 
-def _check_files(dataset: Dataset, text: str) -> None:
+def _check_files(dataset: Dataset, text: str) -> int:
+    """How many rows there are, if all files can be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -144,9 +146,13 @@ def _check_files(dataset: Dataset, text: str) -> None:
         raise BadDataset(
             f"{text} holds no trace: `dovetail sim campaign --out DIR` and `sim run --trace FILE` write them"
         )
+    rows = 0
     for path in found:
         try:
-            columns = {*pq.read_schema(path).names, *(part.partition("=")[0] for part in path.parts if "=" in part)}
+            with pq.ParquetFile(path) as file:
+                names = file.schema_arrow.names
+                rows += file.metadata.num_rows
+            columns = {*names, *(part.partition("=")[0] for part in path.parts if "=" in part)}
         except (pa.ArrowInvalid, OSError) as error:
             raise BadDataset(
                 f"{path} is damaged or half written ({str(error).splitlines()[0]}): delete it, and "
@@ -158,6 +164,7 @@ def _check_files(dataset: Dataset, text: str) -> None:
                 f"{path} is of an older schema, without {', '.join(missing)}: run it again with this version, "
                 "or report on it with the one that wrote it"
             )
+    return rows
 
 
 def code_hash() -> str:

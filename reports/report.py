@@ -20,6 +20,7 @@ from msgspec import Struct
 from dovetail.reports import audit, compare, tables
 from dovetail.reports.dataset import RESULT, Dataset
 from dovetail.reports.errors import ReportError
+from dovetail.reports.session import fit
 from dovetail.sim import marks, plan, replay_page
 from dovetail.sim.campaign import reproduction
 from dovetail.sim.run import Result, Verdict
@@ -98,6 +99,7 @@ def make(
     found["fault_kinds"] = fault_rows(found["coverage"])
     agreements = agreement(results, findings)
     troubled = [(each.run, each.seed) for each in agreements if each.checkers or each.audit or not each.agree]
+    by_seed = {(each.name, each.seed): each for each in results}
     moved = compare.moved(found["per_seed"], before) if against is not None else []
     return Report(
         dataset.title,
@@ -107,7 +109,7 @@ def make(
         agreements,
         moved,
         against.title if against is not None else "",
-        {f"{run}-{seed}": _replay(trace, run, seed) for run, seed in troubled[:REPLAYS]},
+        {f"{run}-{seed}": _replay(trace, run, seed, by_seed.get((run, seed))) for run, seed in troubled[:REPLAYS]},
         dataset.manifest.version if dataset.manifest is not None else "",
     )
 
@@ -180,6 +182,7 @@ def _flat(result: Result) -> dict[str, Any]:
 def _prepare(spark: SparkSession, dataset: Dataset) -> DataFrame:
     try:
         trace = spark.read.parquet(dataset.trace)
+        fit(spark, dataset.rows)
         audit.prepare(spark, trace)
         tables.prepare(spark)
     except Exception as error:
@@ -196,13 +199,13 @@ def _rows(found: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in found.collect()]
 
 
-def _replay(trace: DataFrame, run: str, seed: int) -> str:
+def _replay(trace: DataFrame, run: str, seed: int, result: Result | None) -> str:
     """The replay page of one run, made of its rows."""
     from pyspark.sql import functions as F
 
     chosen = trace.where((F.col("run") == run) & (F.col("seed") == seed) & (F.col("kind") != RESULT))
     rows = [_row(each.asDict()) for each in chosen.select(*Row.__struct_fields__).orderBy("seq").toLocalIterator()]
-    return replay_page.page(rows, f"{run}, seed {seed}", {"rows": len(rows)})
+    return replay_page.page(rows, f"{run}, seed {seed}", msgspec.to_builtins(result) if result else {"rows": len(rows)})
 
 
 def _row(columns: dict[str, Any]) -> Row:

@@ -1,4 +1,4 @@
-"""What a report costs as its trace grows: generated traces, ten times as many rows each time, against the limit.
+"""What a report costs as its trace grows: runs of the simulator, multiplied under other seeds, against the limit.
 
 Promises  the limit is measured in the same run: reading the columns that the report needs, and nothing else; costs are
           processor time of Spark's process, which a busy machine changes less than the clock on the wall.
@@ -8,6 +8,7 @@ Never     asserts a time: it prints, for people to judge.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,14 +18,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from dovetail.reports import audit, tables
+from dovetail.reports.session import fit
+from dovetail.sim.run import run
+from dovetail.sim.swarm import swarm
+from dovetail.sim.trace import ParquetTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_PER_SEED = 50_000
-_PER_MESSAGE = 5
-_MESSAGES = ROWS_PER_SEED // _PER_MESSAGE
-_TERMS = '{"lease_ms":30000,"honest_clock":true,"damage":false}'
+SOURCE_ROWS = 100_000
+"""So many rows of real runs, at least, are what is multiplied."""
+LEAST = 10_000
+APART = 1_000_000
+"""How far the seeds of one copy are from those of the next."""
+ROWS_PER_FILE = 1_000_000
 _SCAN = (
     "sum(seq), sum(time_us), count(kind), count(topic), sum(partition), sum(lane), sum(first), sum(last), "
     "count(`group`), count(member), sum(attempt), sum(latency_us), count(fault), sum(connection), sum(lease), "
@@ -46,84 +53,46 @@ class Cost(Struct, frozen=True):
 
 def measure(spark: SparkSession, folder: Path, sizes: list[int], tell: Callable[[str], None]) -> Iterator[Cost]:
     """The cost of a report for each size of trace."""
-    for rows in sizes:
-        path = folder / f"rows-{rows}"
-        if not path.exists():
-            tell(f"{rows} rows are generated")
-            generate(spark, rows).write.option("compression", "zstd").parquet(str(path))
+    tell("runs are simulated")
+    simulate(folder / "runs", min(SOURCE_ROWS, max(sizes)))
+    source = spark.read.parquet(str(folder / "runs")).persist()
+    for size in sizes:
+        path = folder / f"rows-{size}"
+        tell(f"{size} rows are written")
+        multiplied(spark, source, size).write.option("compression", "zstd").parquet(str(path))
         trace = spark.read.parquet(str(path))
+        rows = trace.count()
+        fit(spark, rows)
         tell(f"{rows} rows are scanned")
         scan_s, _ = _timed(spark, partial(_run, trace.selectExpr(*_SCAN.split(", "))))
         audit.prepare(spark, trace)
         tables.prepare(spark)
         tell(f"{rows} rows are analysed")
         report_s, wall_s = _timed(spark, partial(_report, spark))
-        yield Cost(rows, scan_s, report_s, round(report_s / scan_s, 1), wall_s, _memory_mb(_pid(spark)))
+        ratio = round(report_s / max(scan_s, 0.01), 1)
+        yield Cost(rows, scan_s, report_s, ratio, wall_s, _memory_mb(_pid(spark)))
+        shutil.rmtree(path)
 
 
-def generate(spark: SparkSession, rows: int) -> DataFrame:
-    """A trace in which all is well: each message is published, confirmed, delivered, acknowledged, read at the end."""
-    last = 4 * _MESSAGES
-    messages = spark.range(rows // _PER_MESSAGE).selectExpr(
-        f"id DIV {_MESSAGES} AS seed", f"id % {_MESSAGES} AS m", "explode(sequence(0, 4)) AS k"
-    )
-    of = "CASE k WHEN 0 THEN {} WHEN 1 THEN {} WHEN 2 THEN {} WHEN 3 THEN {} ELSE {} END"
-    columns = {
-        "run": "'generated'",
-        "seq": f"IF(k < 4, 4 * m + k + 1, {last} + 3 + m)",
-        "time_us": f"IF(k < 4, 1000 * m + 100 * k, {1000 * _MESSAGES} + m)",
-        "actor": of.format("'p'", "'p'", "concat('c', m % 3)", "concat('c', m % 3)", "'auditor'"),
-        "kind": of.format("'publish'", "'confirm'", "'deliver'", "'ack'", "'read'"),
-        "topic": "concat('t', m % 4)",
-        "partition": "0L",
-        "first": "IF(k = 0, 0L, m DIV 4)",
-        "last": "IF(k = 0, 0L, m DIV 4)",
-        "`group`": "IF(k IN (2, 3), 'g', '')",
-        "member": "IF(k IN (2, 3), concat('c', m % 3), '')",
-        "generation": "-1L",
-        "attempt": "IF(k IN (2, 3), 1L, -1L)",
-        "latency_us": of.format("50L", "100L", "50L + m % 977", "100L", "-1L"),
-        "fault": "''",
-        "detail": "''",
-        "connection": of.format("1L", "1L", "2 + m % 3", "2 + m % 3", "9L"),
-        "lease": "IF(k IN (2, 3), m + 1, -1L)",
-        "deadline_us": "IF(k = 2, 1000 * m + 30000200, -1L)",
-        "asked": of.format("-1L", "4 * m + 1", "-1L", "4 * m + 3", f"{last} + 2 + m"),
-        "mode": "''",
-        "values": "IF(k = 3, CAST(array() AS ARRAY<BIGINT>), array(m))",
-        "lane": "0L",
-    }
-    made = messages.selectExpr("seed", *(f"CAST({text} AS {_type(name)}) AS {name}" for name, text in columns.items()))
-    return made.unionByName(_frame(spark, rows, last, made.columns))
+def simulate(folder: Path, rows: int) -> None:
+    """Traces of real runs of the swarm, from seed 1 on, until they have so many rows together."""
+    folder.mkdir()
+    written, seed = 0, 1
+    while written < rows:
+        with ParquetTrace(str(folder / f"{seed}.parquet"), "swarm", seed) as file:
+            written += run(swarm(seed), file.keep).rows
+        seed += 1
 
 
-def _frame(spark: SparkSession, rows: int, last: int, names: list[str]) -> DataFrame:
-    """How each generated run begins and ends."""
-    events = (
-        ("setup", 0, 0, _TERMS),
-        ("heal", last + 1, 1000 * _MESSAGES, ""),
-        ("up", last + 2, 1000 * _MESSAGES, ""),
-        ("done", last + 4 + _MESSAGES, 1001 * _MESSAGES, ""),
-    )
-    form = "struct('{}' AS kind, {}L AS seq, {}L AS time_us, '{}' AS detail)"
-    listed = ", ".join(form.format(*event) for event in events)
-    seeds = spark.range(max(1, rows // ROWS_PER_SEED)).selectExpr("id AS seed", f"explode(array({listed})) AS e")
-    known = {"seed": "seed", "run": "'generated'", "actor": "'world'", "lane": "0L"}
-    known |= {name: f"e.{name}" for name in ("kind", "seq", "time_us", "detail")}
-    return seeds.selectExpr(
-        *(f"CAST({known.get(name, _nothing(name))} AS {_type(name)}) AS `{name}`" for name in names)
-    )
+def multiplied(spark: SparkSession, source: DataFrame, rows: int) -> DataFrame:
+    """About so many rows: real runs again and again under other seeds, as long and as short as real runs are."""
+    from pyspark.sql import functions as F
 
-
-def _type(name: str) -> str:
-    if name == "values":
-        return "ARRAY<BIGINT>"
-    is_text = name.strip("`") in ("run", "actor", "kind", "topic", "group", "member", "fault", "detail", "mode")
-    return "STRING" if is_text else "BIGINT"
-
-
-def _nothing(name: str) -> str:
-    return {"STRING": "''", "BIGINT": "-1"}.get(_type(name), "array()")
+    count = source.count()
+    copies = max(1, round(rows / count))
+    files = max(1, min(copies, rows // ROWS_PER_FILE))
+    copied = spark.range(copies, numPartitions=files).crossJoin(F.broadcast(source))
+    return copied.withColumn("seed", F.col("seed") + F.col("id") * APART).drop("id")
 
 
 def _report(spark: SparkSession) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MASTER = "local[*]"
 MEMORY = "2g"
+ROWS_PER_PIECE = 500_000
 REACH_S = 5.0
 """How long a cluster's master may take to accept a connection."""
 _MASTERS = re.compile(
@@ -55,6 +56,17 @@ def session(
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WrongMaster(f"Spark does not start with --master {master}: {first}") from error
+
+
+def fit(spark: SparkSession, rows: int) -> None:
+    """On one machine: pieces so small that they are sorted and counted in memory, whatever the size of a trace."""
+    if (spark.sparkContext.master or "").startswith("local") and spark.conf.get("spark.sql.adaptive.enabled") == "true":
+        spark.conf.set("spark.sql.shuffle.partitions", str(max(_pieces(), rows // ROWS_PER_PIECE)))
+
+
+def _pieces() -> int:
+    # Few and large beats many and small; on a cluster Spark's own 200 are right.
+    return max(8, 2 * (os.cpu_count() or 1))
 
 
 def check_master(master: str) -> None:
@@ -98,12 +110,10 @@ def _settings(master: str, memory: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": Path(tempfile.gettempdir(), "dovetail-warehouse").as_uri(),
     }
     if master.startswith("local"):
-        cores = os.cpu_count() or 1
         found |= {
             # Nobody else may connect to a session on one machine, whatever its name resolves to.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # Few and large beats many and small here; on a cluster Spark's own 200 are right.
-            "spark.sql.shuffle.partitions": str(max(8, 2 * cores)),
+            "spark.sql.shuffle.partitions": str(_pieces()),
         }
     return found

@@ -132,7 +132,7 @@ def browse(
 
 @app.command("report")
 def report(
-    rows: Annotated[str, typer.Option(help="Sizes of generated traces, with commas.")] = "1000000,10000000",
+    rows: Annotated[str, typer.Option(help="Sizes of traces, with commas: about so many rows.")] = "1000000,10000000",
     data: Data = None,
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
     quick: Quick = False,
@@ -145,9 +145,13 @@ def report(
     from dovetail.reports.errors import ReportError
     from dovetail.reports.session import session
 
-    sizes = [50_000] if quick else [int(each) for each in rows.replace("_", "").split(",") if each.strip().isdecimal()]
-    if not sizes or min(sizes) < scaling.ROWS_PER_SEED:
-        fail(f"--rows {rows!r}: name sizes of at least {scaling.ROWS_PER_SEED}, for example 1000000,10000000")
+    sizes = (
+        [scaling.LEAST]
+        if quick
+        else [int(each) for each in rows.replace("_", "").split(",") if each.strip().isdecimal()]
+    )
+    if not sizes or min(sizes) < scaling.LEAST:
+        fail(f"--rows {rows!r}: name sizes of at least {scaling.LEAST}, for example 1000000,10000000")
     try:
         with tempfile.TemporaryDirectory(dir=data) as folder, session(master) as spark:
             for cost in scaling.measure(spark, Path(folder), sizes, lambda text: typer.echo(f"… {text}", err=True)):
