@@ -37,7 +37,6 @@ OWN = 4
 SURVEYED = 40
 """Detectors that are observed at a time."""
 _Course = list[tuple[str, float]]
-_MODULES = frozenset(modules())
 
 
 class Found(Struct, frozen=True, omit_defaults=True):
@@ -71,6 +70,7 @@ class Trials:
         where.mkdir(parents=True, exist_ok=True)
         self._results = where / "results.jsonl"
         self._map = where / "reach.jsonl"
+        self._products = where / "products.jsonl"
         self._jobs = jobs
         self._budget_s = budget_s
 
@@ -98,7 +98,7 @@ class Trials:
 
     def _tried(self, server: Server, mutants: Sequence[Mechanical], known: dict[str, Found]) -> Iterator[Found]:
         reaches = self._reaches(server)
-        digests = {reach.id: _digest(reach) for reach in reaches}
+        digests = {each.reach.id: each.digest for each in reaches}
         work = []
         for mutant in mutants:
             course = _course(mutant, reaches)
@@ -134,37 +134,77 @@ class Trials:
                 outcome = msgspec.json.decode(answer, type=Outcome)
                 yield note(mutant, course, _together(first, outcome))
 
-    def _reaches(self, server: Server) -> list[Reach]:
-        """What each detector runs; those of which a function or the test has changed since are observed again."""
-        known = {seen.reach.id: seen.reach for seen in _read(self._map, _Seen) if seen.digest == _digest(seen.reach)}
+    def _reaches(self, server: Server) -> list[_Known]:
+        """What each detector runs, and of which product that is known; new and changed tests are observed."""
+        now = _Product(_digest(*[f"{place} {digest}" for place, digest in _places().items()]), _places())
+        products = {product.id: product for product in _read(self._products, _Product)}
+        if now.id not in products:
+            with self._products.open("ab") as file:
+                file.write(msgspec.json.encode(now) + b"\n")
+        known: dict[str, _Known] = {}
+        for seen in _read(self._map, _Seen):
+            if seen.text == _text_of(seen.reach.id) and seen.product in products:
+                known[seen.reach.id] = _Known(seen.reach, products[seen.product].digests)
         new = [id for id in server.detectors if id not in known]
         orders = [Survey(new[start : start + SURVEYED]) for start in range(0, len(new), SURVEYED)]
         with self._map.open("ab") as file:
             for _, answer in server.carry_out(orders):
                 for reach in msgspec.json.decode(answer, type=list[Reach]):
-                    known[reach.id] = reach
-                    file.write(msgspec.json.encode(_Seen(_digest(reach), reach)) + b"\n")
+                    known[reach.id] = _Known(reach, now.digests)
+                    file.write(msgspec.json.encode(_Seen(_text_of(reach.id), now.id, reach)) + b"\n")
                 file.flush()
         return [known[id] for id in server.detectors if id in known]
 
 
+class _Product(Struct, frozen=True):
+    """Digests of its functions, by `module:function`."""
+
+    id: str
+    digests: dict[str, str]
+
+
 class _Seen(Struct, frozen=True):
-    digest: str
+    text: str
+    """Digest of the test's file."""
+    product: str
     reach: Reach
 
 
-def _digest(reach: Reach) -> str:
-    """Of the test's file and of all functions that it runs: while they say the same, it runs the same."""
-    texts = [_text_of(reach.id.partition("::")[0])]
-    for place in sorted(reach.lines):
-        module, _, function = place.partition(":")
-        texts.append(f"{place} {digests_of(module).get(function) if module in _MODULES else None}")
-    return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
+class _Known(Struct, frozen=True):
+    reach: Reach
+    digests: dict[str, str]
+    """Of the product's functions when that was observed."""
+
+    def may_notice(self, mutant: Mechanical) -> bool:
+        """Whether it runs the changed statement, as far as that is known: what is out of date may cost a catch, but
+        never makes one."""
+        place = f"{mutant.module}:{mutant.function}"
+        then = self.digests.get(place)
+        if then is None:
+            return any(each.startswith(f"{mutant.module}:") for each in self.reach.lines)
+        lines = self.reach.lines.get(place, ())
+        return mutant.line in lines if then == _places()[place] else bool(lines)
+
+    @property
+    def digest(self) -> str:
+        """Of the test's file and of all functions that it runs."""
+        places = [f"{place} {_places().get(place)}" for place in sorted(self.reach.lines)]
+        return _digest(self.reach.id, _text_of(self.reach.id), *places)
 
 
 @cache
-def _text_of(path: str) -> str:
-    return Path(path).read_text("utf-8") if Path(path).is_file() else ""
+def _places() -> dict[str, str]:
+    return {f"{module}:{name}": digest for module in modules() for name, digest in digests_of(module).items()}
+
+
+@cache
+def _text_of(id: str) -> str:
+    path = Path(id.partition("::")[0])
+    return _digest(path.read_text("utf-8")) if path.is_file() else ""
+
+
+def _digest(*texts: str) -> str:
+    return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
 
 
 def _found(mutant: Mechanical, course: _Course, outcome: Outcome, against: str) -> Found:
@@ -191,15 +231,13 @@ def _together(first: Outcome, then: Outcome) -> Outcome:
 
 def _against(mutant: Mechanical, course: _Course, digests: dict[str, str]) -> str:
     """Of a mutant and all that may notice it: while both are the same, so is what comes of it."""
-    texts = [mutant.name, mutant.digest, *sorted(f"{id} {digests[id]}" for id, _ in course)]
-    return blake2b(" ".join(texts).encode(), digest_size=6).hexdigest()
+    return _digest(mutant.name, mutant.digest, *sorted(digests[id] for id, _ in course))
 
 
-def _course(mutant: Mechanical, reaches: Sequence[Reach]) -> _Course:
+def _course(mutant: Mechanical, known: Sequence[_Known]) -> _Course:
     """The detectors that run the changed statement: tests, then the model, then simulated runs, the cheapest first."""
-    function = f"{mutant.module}:{mutant.function}"
     own = f"/test_{mutant.module.rpartition('.')[2]}.py"
-    near = [reach for reach in reaches if reach.fine and mutant.line in reach.lines.get(function, ())]
+    near = [each.reach for each in known if each.reach.fine and each.may_notice(mutant)]
     near.sort(key=lambda reach: reach.seconds / (OWN if own in reach.id else 1))
     tests = [reach for reach in near if _kind(reach.id) != "simulation" and MODEL not in reach.id]
     models = [reach for reach in near if MODEL in reach.id]
