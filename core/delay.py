@@ -30,11 +30,15 @@ OWNER = 0
 PREFIX = f"{HIDDEN}delay."
 
 
-def schedule(turn: Turn, target: int, batch: Publish) -> tuple[Topic, int]:
-    """Let a batch wait for its time; says the hidden topic it waits in, and its offset there."""
+def check(batch: Publish) -> None:
+    """Raise `Refusal` for what is to wait for longer than anything may."""
     if batch.delay_ms > DELAY_MS_MAX:
         reason = f"a delay of {batch.delay_ms} ms is over the most there is, {DELAY_MS_MAX} ms"
         raise Refusal(Status.INVALID, reason)
+
+
+def schedule(turn: Turn, target: int, batch: Publish) -> tuple[Topic, int]:
+    """Let a batch wait for its time; says the hidden topic it waits in, and its offset there."""
     deliver_at_ms = turn.wall_ms + batch.delay_ms
     topic = _hour(turn, due_hour(deliver_at_ms))
     log = turn.durable.logs[topic.first_log]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from msgspec.structs import replace
+
 from dovetail.core import intervals, kernels, routing, timers
 from dovetail.core.codes import Priority, Status
 from dovetail.core.effects import Reply
@@ -37,31 +39,38 @@ class Level(IntEnum):
     OVERLOADED = 3
 
 
-def admit(turn: Turn, topic: Topic, batch: Publish) -> int:
-    """How long the confirm of a batch is held back, in milliseconds; raises `Refusal` if it is not taken at all."""
+def check(turn: Turn, batch: Publish) -> None:
+    """Raise `Refusal` for a batch that is not taken whatever its topic: nothing may be made for it."""
     if turn.read_only:
         raise Refusal(Status.READ_ONLY, f"the broker takes no messages: {turn.read_only}", 1_000)
+    _check_quota(turn, batch)
+    if turn.throttled and batch.priority > Priority.NORMAL:
+        raise Refusal(Status.BUSY, f"the broker is throttled, less important messages wait: {turn.throttled}", 1_000)
+
+
+def admit(turn: Turn, topic: Topic, batch: Publish) -> int:
+    """How long the confirm of a batch is held back, in milliseconds; raises `Refusal` if it is not taken at all. Only
+    what is taken counts against its client's quota."""
+    check(turn, batch)
+    held_ms = max(_slow_down(turn, topic, batch), THROTTLED_MS if turn.throttled else 0)
     _charge(turn, batch)
-    priority = batch.priority or Priority.NORMAL
-    held_ms = 0
-    if turn.throttled:
-        if priority > Priority.NORMAL:
-            raise Refusal(
-                Status.BUSY, f"the broker is throttled, less important messages wait: {turn.throttled}", 1_000
-            )
-        held_ms = THROTTLED_MS
+    return held_ms
+
+
+def _slow_down(turn: Turn, topic: Topic, batch: Publish) -> int:
+    """How long the topic's lag holds a confirm back; raises `Refusal` where it is too far behind for this priority."""
     config = topic.config
     if not (config.lag_warning or config.lag_critical or config.lag_critical_ms):
-        return held_ms
+        return 0
     flow = _checked(turn, topic)
     if flow.level < Level.CRITICAL:
-        return held_ms
-    if flow.load >= kernels.refused_at(priority):
+        return 0
+    if flow.load >= kernels.refused_at(batch.priority or Priority.NORMAL):
         reason = f"consumers of topic {topic.name!r} are {flow.lag} messages behind: try again later"
         raise Refusal(Status.BUSY, reason, kernels.retry_after_ms(flow.lag, flow.drain))
     left, wait_ms = kernels.spend(flow.tokens, batch.count, flow.drain, SLOW_MS_MAX)
-    turn.flows[topic.id] = Flow(flow.level, flow.checked_ms, flow.lag, flow.load, flow.settled, flow.drain, left)
-    return max(wait_ms, held_ms)
+    turn.flows[topic.id] = replace(flow, tokens=left)
+    return wait_ms
 
 
 def _checked(turn: Turn, topic: Topic) -> Flow:
@@ -70,21 +79,25 @@ def _checked(turn: Turn, topic: Topic) -> Flow:
     elapsed_ms = turn.mono_ms - before.checked_ms
     if elapsed_ms < CHECK_MS and before.checked_ms:
         return before
-    behind, settled, age_ms = _lag(turn, topic)
+    lags, settled, age_ms = _lags(turn, topic)
+    slowest = max(sorted(lags), key=lags.__getitem__, default=0)
+    behind = lags.get(slowest, 0)
     config = topic.config
     load = max(kernels.percent(behind, config.lag_critical), kernels.percent(age_ms, config.lag_critical_ms))
     level = kernels.flow_level(before.level, load, kernels.percent(behind, config.lag_warning))
     drain = before.drain
-    if before.checked_ms:
-        drain = kernels.smoothed_rate(before.drain, settled - before.settled, elapsed_ms)
+    known = dict(before.settled)
+    if slowest in known:
+        # What it has settled itself since then, whoever was the slowest; a group that is moved back settles nothing.
+        drain = kernels.smoothed_rate(drain, max(0, settled[slowest] - known[slowest]), elapsed_ms)
     tokens = kernels.refill(before.tokens, drain, elapsed_ms)
-    flow = Flow(level, turn.mono_ms, behind, load, settled, drain, tokens)
+    flow = Flow(level, turn.mono_ms, behind, load, tuple(sorted(settled.items())), drain, tokens)
     turn.flows[topic.id] = flow
     return flow
 
 
-def _lag(turn: Turn, topic: Topic) -> tuple[int, int, int]:
-    """Of the group that is furthest behind: messages not settled, messages settled ever, age of the oldest not."""
+def _lags(turn: Turn, topic: Topic) -> tuple[dict[int, int], dict[int, int], int]:
+    """Of each group: messages not settled, and settled ever; and the age of the oldest that any has not settled."""
     lag_by_group: dict[int, int] = {}
     settled_by_group: dict[int, int] = {}
     age_ms = 0
@@ -100,15 +113,12 @@ def _lag(turn: Turn, topic: Topic) -> tuple[int, int, int]:
                     age_ms = max(
                         age_ms, turn.wall_ms - arrived_ms(turn.marks.get(number, ()), cursor.floor, turn.wall_ms)
                     )
-    if not lag_by_group:
-        return 0, 0, 0
-    slowest = max(sorted(lag_by_group), key=lag_by_group.__getitem__)
-    return lag_by_group[slowest], settled_by_group[slowest], age_ms
+    return lag_by_group, settled_by_group, age_ms
 
 
 def lag(turn: Turn, topic: Topic) -> int:
     """How many messages the group that is furthest behind has not settled."""
-    return _lag(turn, topic)[0]
+    return max(_lags(turn, topic)[0].values(), default=0)
 
 
 def arrived_ms(marks: tuple[tuple[int, int], ...], offset: int, default_ms: int) -> int:
@@ -131,27 +141,49 @@ def mark(turn: Turn, log: int, base: int) -> None:
     turn.marks[log] = (*marks, (base, turn.wall_ms))
 
 
-def _charge(turn: Turn, batch: Publish) -> None:
-    """Take a batch from its client's quota; raises `Refusal` when that is used up."""
-    settings = turn.settings
-    if not (settings.quota_messages or settings.quota_bytes) or not batch.asks:
-        return
-    session = batch.asks[0].session
-    before = turn.buckets.get(session) or Bucket(
-        settings.quota_messages * 1000, settings.quota_bytes * 1000, turn.mono_ms
-    )
+def _bucket(turn: Turn, session: int) -> Bucket:
+    """What a client may publish now."""
+    messages, size = turn.settings.quota_messages, turn.settings.quota_bytes
+    before = turn.buckets.get(session)
+    if before is None:
+        return Bucket(messages * 1000, size * 1000, turn.mono_ms)
     elapsed_ms = turn.mono_ms - before.at_ms
-    messages = kernels.refill(before.messages, settings.quota_messages, elapsed_ms)
-    size = kernels.refill(before.bytes, settings.quota_bytes, elapsed_ms)
-    if (settings.quota_messages and messages <= 0) or (settings.quota_bytes and size <= 0):
-        turn.buckets[session] = Bucket(messages, size, turn.mono_ms)
-        wait_ms = max(kernels.debt_ms(messages, settings.quota_messages), kernels.debt_ms(size, settings.quota_bytes))
+    return Bucket(
+        kernels.refill(before.messages, messages, elapsed_ms),
+        kernels.refill(before.bytes, size, elapsed_ms),
+        turn.mono_ms,
+    )
+
+
+def _client(turn: Turn, batch: Publish) -> int:
+    """Whose quota a batch counts against; 0 where there are none."""
+    settings = turn.settings
+    return batch.asks[0].session if (settings.quota_messages or settings.quota_bytes) and batch.asks else 0
+
+
+def _check_quota(turn: Turn, batch: Publish) -> None:
+    session = _client(turn, batch)
+    if not session:
+        return
+    settings, left = turn.settings, _bucket(turn, session)
+    if (settings.quota_messages and left.messages <= 0) or (settings.quota_bytes and left.bytes <= 0):
+        wait_ms = max(
+            kernels.debt_ms(left.messages, settings.quota_messages), kernels.debt_ms(left.bytes, settings.quota_bytes)
+        )
         reason = (
             f"this client's quota is {settings.quota_messages or 'any number of'} messages and "
             f"{settings.quota_bytes or 'any number of'} bytes a second: try again later"
         )
         raise Refusal(Status.QUOTA, reason, wait_ms)
-    turn.buckets[session] = Bucket(messages - batch.count * 1000, size - batch.size_bytes * 1000, turn.mono_ms)
+
+
+def _charge(turn: Turn, batch: Publish) -> None:
+    """Take a batch from its client's quota."""
+    session = _client(turn, batch)
+    if session:
+        left = _bucket(turn, session)
+        messages, size = left.messages - batch.count * 1000, left.bytes - batch.size_bytes * 1000
+        turn.buckets[session] = Bucket(messages, size, turn.mono_ms)
 
 
 def hold_back(turn: Turn, not_before_ms: int, reply: Reply) -> None:

@@ -216,7 +216,8 @@ class Node:
         self._peers: dict[int, _Peer] = {}
         self._next_session = 1
         self._arrivals: list[AnyInput | _Joined] = [inputs.Start()]
-        self._open: dict[str, _Joined] = {}
+        self._open: dict[tuple[str, int], _Joined] = {}
+        """By topic, and by client where each has a quota."""
         self._heard: dict[int, None] = {}
         self._stalled_ms: dict[int, int] = {}
         """Since when a connection is in the middle of a frame."""
@@ -454,22 +455,28 @@ class Node:
             # What follows a batch of the same topic, or a change of subscriptions or topics, must not be joined with
             # what came before it.
             if isinstance(arrival, inputs.Publish):
-                self._open.pop(_one_spelling(arrival.topic), None)
+                topic = _one_spelling(arrival.topic)
+                self._open.pop((topic, 0), None)
+                for ask in arrival.asks:
+                    self._open.pop((topic, ask.session), None)
             elif not isinstance(arrival, inputs.Settle | inputs.Heartbeat):
                 self._open.clear()
         self._arrivals.append(arrival)
 
     def _join(self, single: Single) -> None:
         flags = 0 if single.require_ack else int(EntryFlag.NO_ACK)
-        topic = _one_spelling(single.topic)
-        joined = self._open.get(topic)
+        settings = self.state.settings
+        # A batch counts against one client's quota: where there are quotas, clients share none.
+        client = single.session if settings.quota_messages or settings.quota_bytes else 0
+        place = _one_spelling(single.topic), client
+        joined = self._open.get(place)
         if (
             joined is None
             or joined.ttl_ms != single.ttl_ms
             or joined.flags != flags
             or joined.size > self.options.joined_bytes_max
         ):
-            joined = self._open[topic] = _Joined(single.topic, single.ttl_ms, flags)
+            joined = self._open[place] = _Joined(single.topic, single.ttl_ms, flags)
             self._arrivals.append(joined)
         joined.singles.append(single)
         joined.size += single.size_bytes + 64

@@ -21,11 +21,12 @@ from dovetail.core.turn import Turn
 def publish(turn: Turn, request: Publish) -> None:
     """Append a batch, or refuse it with the reason."""
     try:
-        topic = _find_topic(turn, request.topic, request.partition)
+        topic = _find_topic(turn, request)
         log = _choose_log(turn, topic, request)
         sent = producers.judge(turn.durable, log.id, request)
         if sent is not None:
             return _confirm_again(turn, request, sent.log, sent.base)
+        delay.check(request)
         hold_ms = flow.admit(turn, topic, request)
         if request.delay_ms:
             waiting, base = delay.schedule(turn, log.id, request)
@@ -89,13 +90,18 @@ def _confirm_again(turn: Turn, request: Publish, log_id: int, base: int) -> None
         turn.reply_after_all(replies)
 
 
-def _find_topic(turn: Turn, text: str, partition: int) -> Topic:
-    """The topic to append to, made now if need be, but only if it has the partition that was asked for."""
-    found = topics.find(turn, text)
+def _find_topic(turn: Turn, request: Publish) -> Topic:
+    """The topic to append to, made now if need be, but only for a batch that is welcome and fits."""
+    found = topics.find(turn, request.topic)
     count = found.partitions if found else turn.settings.partitions
-    if partition >= count and (found or turn.settings.auto_create):
-        raise Refusal(Status.INVALID, f"topic {text!r} has partitions 0 to {count - 1}, not {partition}")
-    return found or topics.find_or_create(turn, text)
+    if request.partition >= count and (found or turn.settings.auto_create):
+        reason = f"topic {request.topic!r} has partitions 0 to {count - 1}, not {request.partition}"
+        raise Refusal(Status.INVALID, reason)
+    if found is not None:
+        return found
+    flow.check(turn, request)
+    delay.check(request)
+    return topics.find_or_create(turn, request.topic)
 
 
 def _choose_log(turn: Turn, topic: Topic, request: Publish) -> Log:

@@ -308,7 +308,8 @@ class Flow(Struct, frozen=True, gc=False):
     lag: int = 0
     load: int = 0
     """The lag in percent of the critical limit."""
-    settled: int = 0
+    settled: tuple[tuple[int, int], ...] = ()
+    """Group to how much of the topic it has settled ever."""
     drain: int = 0
     """Messages a second that the slowest group settles, smoothed."""
     tokens: int = 0

@@ -5,10 +5,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.core import batch, inputs, timers
-from dovetail.core.codes import Priority, SettleAction, Status
+from dovetail.core import batch, frames, inputs, timers, wire
+from dovetail.core.codes import Priority, SettleAction, Status, Whence
 from dovetail.core.effects import Appended, Refused, Reply
 from dovetail.core.flow import CHECK_MS, MARK_MS, MARKS_MAX, SLOW_MS_MAX, THROTTLED_MS, Level, arrived_ms
+from dovetail.core.frames import FrameType
 from dovetail.core.names import HEALTH
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
@@ -17,16 +18,16 @@ from tests.core.running import START_WALL_MS, Consumer, Running, refusal
 CRITICAL = 100
 
 
-def lagging(behind: int) -> tuple[Running, Consumer]:
+def lagging(behind: int, settings: Settings | None = None) -> tuple[Running, Consumer]:
     """A broker whose topic `slow` has a group that many messages behind."""
-    broker = Running()
+    broker = Running(settings)
     broker.create("slow", TopicConfig(lag_warning=50, lag_critical=CRITICAL))
     reader = broker.consumer()
     reader.subscribe("slow", "g", credit=10)
     while behind:
         count = min(behind, 10)
         broker.publish("slow", *["x"] * count, priority=Priority.CRITICAL)
-        broker.advance(110)
+        broker.advance(110 if settings is None else 1_000)
         behind -= count
     return broker, reader
 
@@ -99,6 +100,62 @@ def test_a_quota_is_used_up_by_exactly_as_much_as_it_says() -> None:
     assert isinstance(broker.publish("a", "x"), Appended)
     assert isinstance(broker.publish("a", "x"), Appended)
     assert refusal(broker.publish("a", "x")).status == Status.QUOTA
+
+
+def test_messages_that_arrive_together_count_against_their_own_clients_quotas() -> None:
+    broker = Running(Settings(quota_messages=5))
+    greedy, modest = broker.connect(), broker.connect()
+    publish = wire.Publish("a", (), b"x")
+    greedy.send(*[publish] * 5)
+    assert [frame.payload[0] for frame in greedy.take(FrameType.RESPONSE)] == [Status.OK] * 5
+    for client in (greedy, modest, modest, greedy):
+        broker.node.receive(client.session, frames.encode(publish.TYPE, publish.encode()))
+    broker.settle_down()
+    assert [frame.payload[0] for frame in greedy.take(FrameType.RESPONSE)] == [Status.QUOTA] * 2
+    assert [frame.payload[0] for frame in modest.take(FrameType.RESPONSE)] == [Status.OK] * 2
+
+
+def test_what_is_refused_costs_no_quota() -> None:
+    broker, _ = lagging(2 * CRITICAL, Settings(session_timeout_ms=1 << 50, quota_messages=15))
+    broker.advance(2_000)
+    for _ in range(20):
+        assert refusal(broker.publish("slow", "x", "y")).status == Status.BUSY
+    assert isinstance(broker.publish("other", *["x"] * 15), Appended)
+
+
+def test_no_topic_is_made_for_a_message_that_is_refused() -> None:
+    broker = Running(Settings(session_timeout_ms=1 << 50, quota_messages=1))
+    broker.ask(lambda me, number: inputs.SetReadOnly("the disk is full"))
+    assert refusal(broker.publish("a", "x")).status == Status.READ_ONLY
+    broker.ask(lambda me, number: inputs.SetReadOnly(""))
+    broker.ask(lambda me, number: inputs.SetThrottle("memory is short"))
+    assert refusal(broker.publish("b", "x", priority=Priority.LOW)).status == Status.BUSY
+    broker.ask(lambda me, number: inputs.SetThrottle(""))
+    assert refusal(broker.publish("c", "x", delay_ms=1 << 40)).status == Status.INVALID
+    assert isinstance(broker.publish("d", "x"), Appended)
+    assert refusal(broker.publish("e", "x")).status == Status.QUOTA
+    assert list(broker.node.state.durable.topics_by_name) == ["d"]
+
+
+def test_the_rate_of_consumers_is_the_slowest_groups_own_and_moving_back_settles_nothing() -> None:
+    broker, reader = lagging(CRITICAL + 40)
+    reader.say(lambda me, number: inputs.Commit(me, number, "g", "slow", 0, 100))
+    broker.consumer().subscribe("slow", "h", credit=1)
+
+    def drain() -> int:
+        broker.advance(CHECK_MS + 10)
+        broker.publish("slow", "x", priority=Priority.CRITICAL)
+        return broker.node.state.live.flows[1].drain
+
+    assert drain() == 0
+    reader.say(lambda me, number: inputs.Commit(me, number, "h", "slow", 0, 130))
+    # Group g is the slowest now. It has settled more than h had before, but nothing since then.
+    assert drain() == 0
+    reader.say(lambda me, number: inputs.Commit(me, number, "g", "slow", 0, 130))
+    before = drain()
+    assert before > 0
+    reader.say(lambda me, number: inputs.Seek(me, number, "g", "slow", 0, Whence.EARLIEST, 0))
+    assert 0 < drain() < before
 
 
 def test_a_read_only_broker_takes_no_messages_but_lets_them_be_settled() -> None:
