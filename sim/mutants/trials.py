@@ -31,7 +31,7 @@ TESTS_S = 10.0
 SIMULATED_S = 10.0
 """How much of that is spent on tests and on simulated runs, as they cost on the unchanged broker."""
 QUICK_S = 2.0
-"""How much of the tests each mutant gets before any of them gets more."""
+"""How much of the tests each mutant gets before any of them gets more; those that are equivalent get no more."""
 OWN = 4
 """How many times as much a test may cost that is named after the mutant's module, and still be tried first."""
 SURVEYED = 40
@@ -121,7 +121,7 @@ class Trials:
             for place, answer in server.carry_out(orders):
                 mutant, course, head = work[place]
                 outcome = msgspec.json.decode(answer, type=Outcome)
-                if outcome.by or len(head) == len(course):
+                if outcome.by or len(head) == len(course) or mutant.name in EQUIVALENT:
                     yield note(mutant, course, outcome)
                 else:
                     hard.append((mutant, course, outcome))
