@@ -486,3 +486,20 @@ def test_a_read_that_has_all_it_was_asked_for_does_not_look_at_what_lies_behind(
     assert broker.read(log, 0, first.size_bytes) == (first,)
     with pytest.raises(Corrupted):
         broker.read(log, 1)
+
+
+def test_frames_that_are_gone_from_the_journals_beginning_are_missed_once() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, TINY)
+    log = broker.create("orders")
+    for number in range(20):
+        broker.publish(log, b"%d" % number * 60)
+    disk.kill()
+    segments = [path for path, _ in disk.files() if path.endswith(".wal")]
+    for path in segments[:2]:
+        disk.remove(path)
+    with pytest.raises(Corrupted) as caught:
+        Broker(disk, TINY)
+    (found,) = [finding for finding in caught.value.findings if finding.path.startswith("journal/")]
+    assert (found.outcome, found.path) == (Outcome.LOST, segments[2])
+    assert "are missing before this segment" in found.reason
