@@ -17,6 +17,8 @@ from dovetail.sim import plan
 from dovetail.sim.run import Result, run
 
 BUDGET_S = 110.0
+COARSE_PARTS = 8
+"""Into so many parts a schedule is cut at first: a client that is left out then makes all finer cuts cheaper."""
 
 
 class Shrunk(msgspec.Struct, frozen=True):
@@ -35,7 +37,9 @@ def shrink(
     if first.verdict.is_fine:
         return None
     hunt = _Hunt(setup, first, time.monotonic() + budget_s, progress)
-    hunt.cut_the_end(first.time_ms)
+    hunt.cut_the_end()
+    hunt.shrink_events(max(1, len(hunt.best.events) // COARSE_PARTS))
+    hunt.shrink_crowd()
     hunt.shrink_events()
     hunt.shrink_crowd()
     hunt.shrink_counts()
@@ -66,16 +70,19 @@ class _Hunt:
             self._progress(self.runs, len(self.best.events))
         return same
 
-    def cut_the_end(self, failed_ms: int) -> None:
-        """What came after the failure had no part in it."""
+    def cut_the_end(self) -> None:
+        """What came after the failure had no part in it; and the sooner all is healed, the sooner a run is over."""
+        failed_ms = self.result.time_ms
         events = tuple(event for event in self.best.events if event.at_ms <= failed_ms)
-        if len(events) < len(self.best.events):
-            self._try(replace(self.best, events=events))
+        chaos_ms = min(self.best.chaos_ms, failed_ms + 1)
+        if len(events) < len(self.best.events) or chaos_ms < self.best.chaos_ms:
+            self._try(replace(self.best, events=events, chaos_ms=chaos_ms))
 
-    def shrink_events(self) -> None:
-        """Delta debugging: leave out ever smaller parts of the schedule, as long as anything goes."""
+    def shrink_events(self, least: int = 1) -> None:
+        """Delta debugging: leave out ever smaller parts of the schedule, of `least` events at the end, as long as
+        anything goes."""
         size = len(self.best.events)
-        while size >= 1:
+        while size >= least:
             at, gone = 0, False
             while at < len(self.best.events) and time.monotonic() < self._until_s:
                 events = self.best.events
@@ -83,12 +90,18 @@ class _Hunt:
                     gone = True
                 else:
                     at += size
+            if gone:
+                self.cut_the_end()
             size = size // 2 if size > 1 or not gone else 1
             if size == 1 and time.monotonic() > self._until_s:
                 return
 
     def shrink_crowd(self) -> None:
         """Leave out clients, one by one."""
+        for producer in self.best.producers:
+            others = tuple(event for event in self.best.events if getattr(event, "who", "") != producer.name)
+            if len(others) < len(self.best.events):
+                self._try(replace(self.best, events=others))
         for consumer in self.best.consumers:
             rest = tuple(each for each in self.best.consumers if each is not consumer)
             events = tuple(event for event in self.best.events if getattr(event, "who", "") != consumer.name)
