@@ -16,9 +16,7 @@ EQUIVALENT = {
     "core.batch._walk: delta <= varint.SMALL_MAX → delta < varint.SMALL_MAX": "speed alone: record 8,191 is read with "
     "every check instead of compared with its neighbour",
     "core.dispatch._keep_up: owner > 0 → owner >= 0": _OWNER,
-    "core.flow._lag: owner > 0 → owner >= 0": _OWNER,
-    "core.flow._charge: 1000 → 1001 in settings.quota_bytes * 1000": "`refill` cuts a new bucket to what it may hold "
-    "before anything is taken from it",
+    "core.flow._lags: owner > 0 → owner >= 0": _OWNER,
     "core.leases.deliver: to.owner > 0 → to.owner >= 0": _OWNER,
     "core.rebalance.disturb: 0 → 1 in (timers.GATHER, number, 0)": "nobody reads the third part of this timer, and "
     "none is ever cleared by it",
