@@ -23,7 +23,7 @@ BESIDE = ".tmp"
 class StoreOptions(Struct, frozen=True):
     """The storage engine's settings; `docs/settings.md` has the reasons."""
 
-    journal_segment_bytes: int = 64 << 20
+    journal_segment_bytes: int = 32 << 20
     log_segment_bytes: int = 64 << 20
     log_segment_ms: int = 24 * 3_600_000
     index_every_bytes: int = 4096
@@ -31,7 +31,9 @@ class StoreOptions(Struct, frozen=True):
     """Indexes of closed parts that stay in memory; one of a full part takes 400 KiB."""
     preallocate: bool = True
     """Write journal segments full of zeros first: a sync then has no metadata to write."""
-    checkpoint_journal_bytes: int = 256 << 20
+    checkpoint_journal_bytes: int = 64 << 20
+    """The journal goes round in a little more than twice this: from then on a sync finds its blocks, and a write its
+    memory, there already, which is worth more than rarer checkpoints."""
     spare_segments_max: int = 4
     sync_each_max: int = 8
     """So many logs are synced one by one; more of them all at once, with whatever else is on that disk."""
