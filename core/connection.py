@@ -108,6 +108,8 @@ class Connection:
         self.closing = False
         """What is in `out` is the last that is sent; then the connection is closed."""
         self.out: list[bytes | memoryview] = []
+        self.standing = ""
+        """What is told to whoever says HELLO."""
         self._terms = terms
         self._keep = keep
         self._decoder = FrameDecoder(terms.frame_bytes_max)
@@ -273,7 +275,10 @@ class Connection:
         answer = wire.HelloAnswer(
             terms.broker, self.session, 0, terms.heartbeat_ms, terms.session_timeout_ms, terms.frame_bytes_max
         )
-        return self._finish(self._register(FrameType.HELLO, correlation), answer.encode())
+        self._finish(self._register(FrameType.HELLO, correlation), answer.encode())
+        if self.standing:
+            self.notice(self.standing, stays=True)
+        return None
 
     def _publish(self, message: wire.Publish, correlation: int | None, arrivals: list[Arrival]) -> None:
         number = self._register(FrameType.PUBLISH, correlation)
@@ -514,8 +519,9 @@ class Connection:
         text = f"subscription {skipped.subscription} is too far behind: {place} to {skipped.last} were skipped"
         self.out.append(frames.encode(FrameType.ERROR, wire.Error(ErrorCode.OVERTAKEN, _fit(text)).encode()))
 
-    def notice(self, text: str) -> None:
-        """Say that the broker does less than usual, or all of it again; to whoever said HELLO."""
+    def notice(self, text: str, *, stays: bool) -> None:
+        """Say that the broker does less than usual, or all of it again; to whoever said HELLO, or says it later."""
+        self.standing = text if stays else ""
         if self._native and not self._is_over():
             self.out.append(frames.encode(FrameType.ERROR, wire.Error(ErrorCode.LEVEL, _fit(text)).encode()))
 

@@ -215,6 +215,8 @@ class Node:
         self._now = Now(0, state.durable.wall_ms)
         self._peers: dict[int, _Peer] = {}
         self._next_session = 1
+        self._standing = ""
+        """What whoever connects is told."""
         self._arrivals: list[AnyInput | _Joined] = [inputs.Start()]
         self._open: dict[tuple[str, int], _Joined] = {}
         """By topic, and by client where each has a quota."""
@@ -243,7 +245,9 @@ class Node:
     def connect(self, peer: str) -> int:
         """A connection was accepted; gives its session number."""
         session = self._number()
-        self._peers[session] = _Peer(Connection(session, peer, self.terms, self._keep))
+        line = Connection(session, peer, self.terms, self._keep)
+        line.standing = self._standing
+        self._peers[session] = _Peer(line)
         return session
 
     def open_local(self, name: str, on_deliver: Callable[[Deliver, tuple[Entry, ...]], None] | None = None) -> Local:
@@ -410,11 +414,13 @@ class Node:
                 peer.line.goodbye(reason)
                 self._touched[session] = None
 
-    def notice(self, text: str) -> None:
-        """Tell all clients that the broker does less than usual, or all of it again."""
+    def notice(self, text: str, *, stays: bool) -> None:
+        """Tell all clients that the broker does less than usual, or all of it again; what `stays` is told to those who
+        come later too, until the next notice."""
+        self._standing = text if stays else ""
         for session, peer in self._peers.items():
             if isinstance(peer.line, Connection):
-                peer.line.notice(text)
+                peer.line.notice(text, stays=stays)
                 self._touched[session] = None
 
     def add_chore(self, task: object, then: Callable[[object], None]) -> None:

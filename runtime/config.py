@@ -16,11 +16,11 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from dovetail.core.levels import PressureLimits
 from dovetail.core.node import NodeOptions
 from dovetail.core.records import SyncPolicy
 from dovetail.core.state import Settings
 from dovetail.runtime.client.durations import milliseconds
-from dovetail.runtime.levels import PressureLimits
 from dovetail.runtime.logs import LEVELS
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.space import SpaceLimits

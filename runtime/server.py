@@ -29,6 +29,7 @@ from dovetail.core.effects import AnyEffect
 from dovetail.core.frames import ErrorCode, FrameType, encode
 from dovetail.core.ids import Bug, Now
 from dovetail.core.inputs import AnyInput
+from dovetail.core.levels import LOOK_MS, Level, Levels, Pressure, carry_out
 from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
@@ -36,7 +37,6 @@ from dovetail.runtime.config import Config, Origins, address
 from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, Room, TooFew, make_room
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
-from dovetail.runtime.levels import LOOK_MS, Level, Levels, Pressure
 from dovetail.runtime.lives import Lives
 from dovetail.runtime.logs import SLOW_S, MessageLog, set_level
 from dovetail.runtime.metrics import Metrics
@@ -320,10 +320,7 @@ class Server:
 
     def _level_changed(self, level: Level, reason: str) -> None:
         """Tell the core what it may take, and the clients."""
-        self.node.submit(inputs.SetReadOnly(reason if level >= Level.READ_ONLY else ""))
-        self.node.submit(inputs.SetThrottle(reason if level is Level.THROTTLED else ""))
-        text = f"the broker's level is {level.word}" + (f": {reason}" if reason else ": it does everything again")
-        self.node.notice(text)
+        carry_out(self.node, level, reason)
         log.warning("level", to=level.word, reason=reason)
         self._wake()
 
@@ -516,8 +513,8 @@ class Server:
 
     def why_full(self) -> str:
         """Why no connection is taken; empty while some are."""
-        if self.levels.level is Level.EMERGENCY:
-            return f"the broker takes no new connections: {self.levels.reason}"
+        if self.levels.turns_away:
+            return self.levels.turns_away
         if len(self._protocols) >= self.connections_max:
             return f"{self.connections_max} connections are open already, the most this broker takes: try again later"
         return ""

@@ -221,6 +221,8 @@ class Producer(Client):
         """Whether the outbox is known to be in order of number."""
         self._under_way: dict[int, wire.Request] = {}
         self._numbers = 0
+        self._rests_until_us = 0
+        """It was told when to come back."""
 
     @property
     def unconfirmed(self) -> int:
@@ -272,7 +274,7 @@ class Producer(Client):
             self._is_in_order = True
 
     def _pump(self) -> None:
-        if self.line is None or self.is_paused or self.is_dead:
+        if self.line is None or self.is_paused or self.is_dead or self.world.now_us < self._rests_until_us:
             return
         while self._outbox and len(self._under_way) < self._window:
             number, request = self._outbox.popleft()
@@ -289,7 +291,9 @@ class Producer(Client):
             request = self._under_way.pop(number, None)
             if request is not None and isinstance(answer, wire.Refusal) and self._tries_again(answer):
                 self._put_back(number, request)
-                self.world.after(max(answer.retry_after_ms, 50) * 1000, self._pump)
+                rest_us = max(answer.retry_after_ms, 50) * 1000
+                self._rests_until_us = max(self._rests_until_us, self.world.now_us + rest_us)
+                self.world.after(rest_us, self._pump)
             else:
                 self._pump()
 

@@ -18,6 +18,7 @@ from dovetail.core.awaken import awaken
 from dovetail.core.committer import Committer
 from dovetail.core.connection import Terms
 from dovetail.core.effects import AnyEffect, Refused
+from dovetail.core.frames import ErrorCode, FrameType, encode
 from dovetail.core.ids import Now
 from dovetail.core.inputs import (
     AnyInput,
@@ -35,9 +36,11 @@ from dovetail.core.inputs import (
     Written,
 )
 from dovetail.core.kernels import LANES
+from dovetail.core.levels import BY_WORD, LOOK_MS, OPERATOR, Level, Levels, Pressure, PressureLimits, carry_out
 from dovetail.core.node import Local, Node, NodeOptions
 from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, Settled, SyncPolicy, TopicConfig
 from dovetail.core.state import Settings
+from dovetail.core.wire import Error
 from dovetail.runtime.storage import tools
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.runtime.storage.disk import DiskError, Free, List, Lock, Op, Read, Sync, SyncAll, SyncDir, Task, Unlock
@@ -100,6 +103,9 @@ class Life:
         self.checkpointer: Checkpointer | None = None
         self.housekeeper: Housekeeper | None = None
         self.operator: Local | None = None
+        self.levels = Levels(self._level_changed)
+        self.pressure = Pressure(self.levels, PressureLimits(memory_bytes=100))
+        self.is_looking = False
         self.lines: dict[int, Line] = {}
         self.inbox: list[tuple[Line, bytes, int]] = []
         self.ticking = False
@@ -109,6 +115,10 @@ class Life:
         self.unusual = False
         """Something else than messages coming and going was decided: the state's invariants are looked at."""
         self.under_way: list[Op] = []
+
+    def _level_changed(self, level: Level, reason: str) -> None:
+        if self.node is not None:
+            carry_out(self.node, level, reason)
 
 
 class Broker:
@@ -123,6 +133,8 @@ class Broker:
         self.life = Life(0, 0, 0)
         self.life.over = True
         self.down_until_us = 0
+        self.memory_percent = 0
+        self.late_ms = 0
         self.paused_until_us = 0
         self.is_damaged = False
         """The disk was found damaged: an operator is needed, and nothing more will happen."""
@@ -192,12 +204,15 @@ class Broker:
         life.store = store
         life.node = Node(awaken(opened.durable, settings), committer, terms, options, self._observe)
         life.checkpointer = Checkpointer(store, life.node, setup.checkpoint_ms, self.now(life))
-        life.housekeeper = Housekeeper(store, life.node, SpaceLimits(), self.now(life))
+        life.housekeeper = Housekeeper(
+            store, life.node, SpaceLimits(), self.now(life), lambda reason: self._disk_full(life, reason)
+        )
         if self._lost:
             lost, self._lost = self._lost, ()
             self.world.repaired(lost, opened.durable)
         self.world.recovered(life.number, self.world.now_us - life.born_us, opened.report)
         self._make_topics(life.node)
+        self._look(life)
         self.wake()
 
     def _make_topics(self, node: Node) -> None:
@@ -230,6 +245,43 @@ class Broker:
         node.submit(make(operator.session, number))
         self.wake()
         return True
+
+    # How much it does
+
+    def set_level(self, word: str) -> None:
+        """An operator asks for a level, if the broker is there to hear it."""
+        life = self.life
+        if not life.over and life.node is not None:
+            self.world.mark(f"level: {word}")
+            self.world.books.levels.set_by_operator(word)
+            life.levels.ask(OPERATOR, BY_WORD[word], "an operator asked for it")
+            self.wake()
+
+    def press(self, memory_percent: int, late_ms: int) -> None:
+        """From now on so much memory is in use, and timers are so late."""
+        self.memory_percent, self.late_ms = memory_percent, late_ms
+        if not self.life.is_looking:
+            self._look(self.life)
+
+    def _look(self, life: Life) -> None:
+        """The process looks at itself: here only while there is, or was, something to see."""
+        asks = self.world.books.levels
+        life.is_looking = not life.over and bool(self.memory_percent or self.late_ms or asks.is_asked)
+        if not life.is_looking or life.node is None:
+            life.is_looking = False
+            return
+        asks.looked(self.memory_percent, self.late_ms)
+        life.pressure.look(self.memory_percent, self.late_ms)
+        if life.levels.level is not Level.NORMAL:
+            self.world.mark(f"level by itself: {life.levels.level.word}")
+        self.wake()
+        self.world.after(LOOK_MS * 1000, lambda: self._look(life))
+
+    def _disk_full(self, life: Life, reason: str) -> None:
+        if reason:
+            self.world.mark("read-only: the disk is full")
+        self.world.books.levels.disk_is_full(bool(reason))
+        life.levels.ask("disk", Level.READ_ONLY if reason else Level.NORMAL, reason)
 
     def crash(self, event: plan.Crash) -> None:
         """Die now, and come back later."""
@@ -522,6 +574,12 @@ class Broker:
         life = self.life
         if life.node is None or life.over or self.is_paused:
             return False
+        if life.levels.turns_away:
+            self.world.books.levels.connected(line.name, taken=False)
+            line.down.send(encode(FrameType.ERROR, Error(ErrorCode.LIMIT, life.levels.turns_away).encode()))
+            line.close_by_broker()
+            return True
+        self.world.books.levels.connected(line.name, taken=True)
         line.session = life.node.connect(line.name)
         life.lines[line.session] = line
         self.world.books.opened(line.number, line.name)

@@ -79,6 +79,17 @@ class PurgeDead(Event, frozen=True):
     count: int = 1
 
 
+class SetLevel(Event, frozen=True):
+    """An operator has the broker do less: throttled, read-only, maintenance or emergency.
+
+    With `for_ms` 0 until everything that is stored has been settled in the healed world, or the broker dies; an
+    emergency only until the world heals, because who lost a connection could not come back.
+    """
+
+    level: str = "read-only"
+    for_ms: int = 0
+
+
 class Crash(Event, frozen=True):
     """The broker dies and is started again: by power loss, which takes what was not synced, or as a process.
 
@@ -148,6 +159,14 @@ class Leave(Event, frozen=True):
     for_ms: int = 500
 
 
+class Pressure(Event, frozen=True):
+    """The broker's process has so much of its memory in use, and finds its timers so late."""
+
+    for_ms: int
+    memory_percent: int = 0
+    late_ms: int = 0
+
+
 class JumpClock(Event, frozen=True):
     """The broker's wall clock jumps ahead or back."""
 
@@ -197,6 +216,7 @@ AnyEvent = (
     | Configure
     | ReplayDead
     | PurgeDead
+    | SetLevel
     | Crash
     | PauseBroker
     | Partition
@@ -205,6 +225,7 @@ AnyEvent = (
     | CrashClient
     | PauseClient
     | Leave
+    | Pressure
     | JumpClock
     | SlowDisk
     | FailDisk
@@ -219,6 +240,7 @@ FAULTS = (
     Reset,
     CrashClient,
     PauseClient,
+    Pressure,
     JumpClock,
     SlowDisk,
     FailDisk,

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.sim import dice, plan
+from dovetail.sim.checkers.levels import WORDS
 from dovetail.sim.choices import is_swarm, read_choice
 from dovetail.sim.plan import (
     AnyEvent,
@@ -327,6 +328,34 @@ def _lag(random: Random) -> list[AnyEvent]:
     return [*_slow_consumer_spiral(random), Crash(at_ms=_moments(random, 1)[0])]
 
 
+def _levels(random: Random) -> list[AnyEvent]:
+    """Operators, memory and lateness ask for levels, over each other; the last one stays while the world drains."""
+    asked = [
+        plan.SetLevel(at_ms=at, level=random.choice(WORDS[1:]), for_ms=random.choice((200, 600)))
+        for at in _moments(random, 3)
+    ]
+    # Memory goes over a limit, and then so little below it that nothing may change.
+    high, less = random.choice(((86, 81), (97, 92)))
+    short = [
+        plan.Pressure(at_ms=600, for_ms=1_100, memory_percent=high),
+        plan.Pressure(at_ms=1_750, for_ms=1_400, memory_percent=less),
+    ]
+    # Of another size, and so other messages than what is published at the same time.
+    special = [
+        Publish(at_ms=at, who="p1", topic="orders", size=50, delay_ms=random.choice((0, 300)), priority=priority)
+        for at, priority in zip(range(400, CHAOS_MS, 150), random.choices((0, 4, 5), k=CHAOS_MS), strict=False)
+    ]
+    lasting = plan.SetLevel(at_ms=CHAOS_MS - 700, level=random.choice(WORDS[1:4]))
+    return [*asked, *short, *special, lasting, *_rebalance_storm(random)]
+
+
+def _overloaded(random: Random) -> list[AnyEvent]:
+    """The loop is late for seconds on end, and nothing may come of a few late looks."""
+    short = [plan.Pressure(at_ms=100, for_ms=4_500, late_ms=1_200, memory_percent=random.choice((0, 84, 90)))]
+    late = [plan.Pressure(at_ms=300, for_ms=5_500, late_ms=1_200, memory_percent=random.choice((0, 84, 90)))]
+    return [*(late if random.random() < 0.7 else short), *_zombie_member(random)]
+
+
 def _repaired(random: Random) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for at in _moments(random, 2):
@@ -400,6 +429,8 @@ SCENARIOS: dict[str, Scenario] = {
         topic=plan.Topic("orders", 2, lag_critical=40),
         habits={"ignore": 100},
     ),
+    "levels": Scenario("operators and a lack of memory have the broker do less, over each other", _levels),
+    "overloaded": Scenario("the broker's loop is late for seconds on end", _overloaded),
     "damage-repaired": Scenario("synced bytes change, and an operator goes on without them", _repaired, repair=True),
     "damaged-journal": Scenario("synced bytes of the journal change", _damaged("journal"), expect="any"),
     "damaged-log": Scenario("synced bytes of the logs change", _damaged("topics"), expect="any"),

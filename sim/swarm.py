@@ -13,6 +13,7 @@ from random import Random
 from msgspec.structs import replace
 
 from dovetail.sim import dice, plan
+from dovetail.sim.checkers.levels import WORDS
 
 CHAOS_MS = 8_000
 TOPICS = ("orders", "users.created", "metrics")
@@ -58,6 +59,7 @@ def swarm(
         events += [
             _damage(forgiving, forgiving.randrange(1_000, chaos_ms), crowd) for _ in range(forgiving.choice((1, 3)))
         ]
+    events += _levels(dice.stream(seed, "levels"), chaos_ms)
     events.sort(key=lambda event: event.at_ms)
     return replace(crowd, events=tuple(events))
 
@@ -95,6 +97,22 @@ def _operations(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
         if random.random() < 0.15:
             at_ms, retries = random.randrange(500, crowd.chaos_ms), random.choice((0, 1, 5))
             events.append(plan.Configure(at_ms=at_ms, topic=topic.name, max_retries=retries))
+    return events
+
+
+def _levels(random: Random, chaos_ms: int) -> list[plan.AnyEvent]:
+    """Now and then the broker does less, because an operator asks for it or memory is short."""
+    if random.random() >= 0.15:
+        return []
+    events: list[plan.AnyEvent] = []
+    for _ in range(random.choice((1, 3))):
+        at_ms = random.randrange(500, chaos_ms)
+        if random.random() < 0.6:
+            for_ms = random.choice((0, 100, 700, 2_000))
+            events.append(plan.SetLevel(at_ms=at_ms, level=random.choice(WORDS[1:]), for_ms=for_ms))
+        else:
+            percent = random.choice((86, 92, 97))
+            events.append(plan.Pressure(at_ms=at_ms, for_ms=random.choice((1_200, 2_500)), memory_percent=percent))
     return events
 
 

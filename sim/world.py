@@ -22,6 +22,7 @@ from dovetail.sim import dice, marks, plan
 from dovetail.sim.actors import Auditor, Client, Consumer, Operator, Producer
 from dovetail.sim.broker import Broker
 from dovetail.sim.checkers import Books, LogKey, Violated
+from dovetail.sim.checkers.levels import WORDS
 from dovetail.sim.disk import CAPACITY_BYTES, SECTOR_BYTES, fail
 from dovetail.sim.network import DELAY_US, Line
 from dovetail.sim.trace import Trace
@@ -64,6 +65,8 @@ class World:
         self._random = dice.stream(setup.seed, "nemesis")
         self._lines = 0
         self._stuck = ""
+        self._level_stays = False
+        """What the operator asked for lasts until what is stored was settled."""
         self._armed: list[plan.Crash | plan.FailDisk] = []
 
     # For everybody
@@ -173,6 +176,8 @@ class World:
                 self.operator.configure(event)
             case plan.ReplayDead() | plan.PurgeDead():
                 self.operator.look_at_dead(event)
+            case plan.SetLevel():
+                self._set_level(event)
             case plan.Crash() if event.after_ops:
                 self.broker.crash_later(event)
             case plan.Crash() | plan.FailDisk() if event.on:
@@ -220,6 +225,9 @@ class World:
                 self.clients[event.who].pause(event.for_ms)
             case plan.Leave():
                 self.consumers[event.who].leave(event.for_ms)
+            case plan.Pressure():
+                self.broker.press(event.memory_percent, event.late_ms)
+                self.after(event.for_ms * 1000, lambda: self.broker.press(0, 0))
             case plan.JumpClock():
                 self.broker.clock.jump(event.by_ms)
             case plan.SlowDisk():
@@ -237,6 +245,18 @@ class World:
                 self._damage(event)
             case _:
                 raise AssertionError(event)
+
+    def _set_level(self, event: plan.SetLevel) -> None:
+        self.note("operator", "level", mode=event.level, detail=repr(event))
+        self.broker.set_level(event.level)
+        self._level_stays = event.for_ms == 0 and event.level != "emergency"
+        if event.for_ms:
+            self.after(event.for_ms * 1000, self._end_level)
+
+    def _end_level(self) -> None:
+        """An operator takes the level back, unless a later one is to stay."""
+        if not self._level_stays:
+            self.broker.set_level("normal")
 
     def _slow(self, event: plan.Slow) -> None:
         link = self.clients[event.who].link
@@ -273,6 +293,8 @@ class World:
         self.note("world", "heal")
         self._armed.clear()
         self.broker.heal()
+        self.broker.press(0, 0)
+        self._end_level()
         self._disk_has_room()
         for client in self.clients.values():
             client.link.delay_us, client.link.bytes_per_s = DELAY_US, 0
@@ -287,6 +309,7 @@ class World:
     def _drain(self) -> Generator[simpy.Event, Any, None]:
         deadline_us = self.now_us + (self.plan.drain_ms + self.broker.clock.behind_ms()) * 1000
         is_over = False
+        yield from self._drain_at_level(deadline_us)
         while not is_over:
             yield self.env.timeout(LOOK_MS * 1000)
             if self.broker.is_damaged and not self.plan.repair:
@@ -301,6 +324,20 @@ class World:
                 raise Stuck("; ".join(left) or "the auditor's last reads are not answered")
         self.books.dead_letters.check_settled()
         yield from self._last_look()
+
+    def _drain_at_level(self, deadline_us: int) -> Generator[simpy.Event, Any, None]:
+        """Whatever level an operator left: deliveries and settles go on, so what is stored gets settled."""
+        while self._level_stays and self.books.levels.now and not self.broker.is_damaged:
+            yield self.env.timeout(LOOK_MS * 1000)
+            if not self.auditor.is_busy:
+                self.auditor.audit(self._logs())
+                if self.books.drain.is_over():
+                    self.mark("drained at a level")
+                    break
+            if self.now_us > deadline_us:
+                raise Stuck("; ".join(self.books.drain.left(self.now_us)) + ", while the broker does less than usual")
+        self._level_stays = False
+        self._end_level()
 
     def _last_look(self) -> Generator[simpy.Event, Any, None]:
         """One more power loss: everything must still be there."""
@@ -333,6 +370,8 @@ class World:
             for producer in self.producers.values()
             if producer.unconfirmed
         ]
+        if self.books.levels.now:
+            left.append(f"the broker's level is {WORDS[self.books.levels.now]}")
         node = self.broker.life.node
         if not self.broker.is_up or node is None:
             left.append("the broker is not up")

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from dovetail.core import batch, inputs
 from dovetail.core.access import Role
 from dovetail.core.effects import Appended
+from dovetail.core.levels import BY_WORD, OPERATOR, Level
 from dovetail.core.names import HEALTH
 from dovetail.core.state import State
 from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
@@ -47,7 +48,6 @@ from dovetail.runtime.http.models import (
 )
 from dovetail.runtime.http.routing import Call, Nothing, Raw, Route
 from dovetail.runtime.http.topics import depth
-from dovetail.runtime.levels import BY_WORD, OPERATOR, Level
 from dovetail.runtime.process import resident_bytes
 from dovetail.runtime.reload import reload, with_settings
 from dovetail.runtime.security import Insecure

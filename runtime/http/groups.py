@@ -22,6 +22,7 @@ from dovetail.core.effects import Joined as CoreJoined
 from dovetail.core.effects import Settlement, Sought, Subscribed
 from dovetail.core.flow import arrived_ms
 from dovetail.core.intervals import contains, total
+from dovetail.core.levels import Level
 from dovetail.core.members import Health, MemberInfo
 from dovetail.core.names import BadName
 from dovetail.core.state import Group, Lease, Log, State, Tenure
@@ -67,7 +68,6 @@ from dovetail.runtime.http.models import (
 )
 from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
-from dovetail.runtime.levels import Level
 
 NO_CREDIT = -1
 POLL_MS_MAX = 60_000

@@ -21,6 +21,7 @@ from dovetail.sim.checkers.deliveries import Deliveries
 from dovetail.sim.checkers.drain import Drain
 from dovetail.sim.checkers.entries import Asked, Line, parse_id
 from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
+from dovetail.sim.checkers.levels import Levels
 from dovetail.sim.checkers.readers import Readers
 from dovetail.sim.checkers.repairs import Repairs
 from dovetail.sim.checkers.rows import Note, Rows
@@ -41,6 +42,7 @@ class Books:
         self._batches = Batches(self.ground, self.contents, self.dead_letters, self.repairs)
         self.deliveries = Deliveries(self.ground, self._readers, self.contents, self._batches, self.deletions)
         self.settles = Settles(self.ground, self._readers, self.deliveries)
+        self.levels = Levels(self.ground)
         self.drain = Drain(self._readers, self.contents, self.dead_letters)
         self.last_kind = ""
         """What kind of frame passed last: faults strike at such moments."""
@@ -67,6 +69,7 @@ class Books:
             self.contents.power_failed()
         self.ground.next_life()
         self._closing.clear()
+        self.levels.broker_died()
         self._readers.broker_died(now_us)
 
     # Connections
@@ -82,6 +85,7 @@ class Books:
         if line is None:
             return
         line.closed_us = now_us
+        self.levels.gone(number)
         self._closing[number] = line
         self._rows.note(line.name, "disconnect", connection=number)
         for sub in line.subs.values():
@@ -103,7 +107,7 @@ class Books:
             if isinstance(request, wire.Delivery | wire.Deliver | wire.Error | wire.Revoke | wire.Assign):
                 raise Violated("I-SIM", f"{line.name} sent what only brokers send")
             held = self._request(line, request, now_us, now_us - sent_us)
-            asked = Asked(request, now_us, held, self._rows.seq)
+            asked = Asked(request, now_us, held, self._rows.seq, self.levels.now, self.levels.changes)
             if frame.correlation is not None:
                 line.pending[frame.correlation] = asked
             elif not (isinstance(request, wire.Produce) and request.acks == Acks.NONE):
@@ -141,6 +145,8 @@ class Books:
             case wire.Ack() | wire.Nack():
                 self.last_kind = "settle"
                 return (self.settles.asked(line, as_item(request)),)
+            case wire.Hello():
+                self.levels.said_hello(line)
             case wire.Seek():
                 self._readers.seek_asked(line, request, now_us)
             case wire.Fetch():
@@ -171,6 +177,8 @@ class Books:
 
     def _answer(self, line: Line, asked: Asked, answer: wire.Answer | wire.Refusal, now_us: int) -> None:
         self.last_kind = "answer"
+        if self.levels.changes:
+            self.levels.answered(line, asked, answer, now_us, self.contents.is_repeated(asked.request))
         match asked.request, answer:
             case (wire.Ack() | wire.Nack()) as request, _:
                 self.settles.answered(line, as_item(request), as_outcome(answer), asked.held[0], asked, now_us)
@@ -229,6 +237,8 @@ class Books:
     def _error(self, line: Line, error: wire.Error, now_us: int) -> None:
         """Signs of life are passed on to the core now and then only."""
         self._rows.note(line.name, "error", detail=error.text, connection=line.number)
+        if error.code == frames.ErrorCode.LEVEL:
+            self.levels.told(line, error.text)
         if error.code == frames.ErrorCode.SESSION_ENDED and "heard" in error.text:
             silent_us = now_us - line.heard_us
             limit_us = (self.ground.plan.broker.session_timeout_ms - SEEN_MS) * 1000 - SLACK_US

@@ -15,6 +15,7 @@ from dovetail.core.codes import Status
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim.checkers.entries import Asked, Line, Log, LogKey
 from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
+from dovetail.sim.checkers.levels import is_throttled
 from dovetail.sim.checkers.readers import Readers
 
 REFUSED_AT_ONCE = (Status.BUSY, Status.READ_ONLY, Status.QUOTA, Status.NOT_FOUND)
@@ -128,7 +129,7 @@ class Contents:
     def refused(self, request: wire.Produce | wire.Publish, refusal: wire.Refusal) -> None:
         """What was refused is not stored; for a lag only its own topic's publishers are, and told when to come back
         (I-FLOW)."""
-        if refusal.status == Status.BUSY:
+        if refusal.status == Status.BUSY and not is_throttled(refusal):
             said = request.topic in refusal.reason and refusal.retry_after_ms > 0
             fair = self._has_sent_more_than(request.topic, self._critical.get(request.topic))
             self._ground.judge("I-FLOW", said and fair, f"a publish to {request.topic} was refused: {refusal.reason}")
@@ -146,6 +147,13 @@ class Contents:
             if sent > limit:
                 return True
         return False
+
+    def is_repeated(self, request: wire.Request) -> bool:
+        """Whether it is a publish of what an idempotent producer had sent before: that may be stored already."""
+        if not isinstance(request, wire.Produce):
+            return False
+        first = values_of(request)[0]
+        return first in self.once and self.offered[request.topic][first] > 1
 
     # Offsets
 

@@ -138,6 +138,9 @@ class Asked(Struct, frozen=True):
     was confirmed."""
     seq: int
     """The last row of the trace before it."""
+    level: int = 0
+    """How much the broker did when it came, and after how many changes of that."""
+    level_changes: int = 0
 
 
 class Line:

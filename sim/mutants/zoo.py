@@ -326,6 +326,48 @@ ZOO = (
         scenarios=("consumer-partition", "zombie-member"),
     ),
     Mutant(
+        "one-reason-gone-all-gone",
+        "dovetail.core.levels",
+        "When memory is there again, the maintenance that an operator asked for is over too.",
+        "        self.asked.pop(source, None)\n",
+        "        self.asked.clear()\n",
+        scenarios=("levels",),
+    ),
+    Mutant(
+        "levels-flutter",
+        "dovetail.core.levels",
+        "A level ends at the limit where it began: the broker goes back and forth with every message.",
+        "limit - (limits.slack_percent if before >= level else 0)",
+        "limit",
+        scenarios=("levels",),
+    ),
+    Mutant(
+        "read-only-but-for-later",
+        "dovetail.core.flow",
+        "Nothing is taken any more, but for delayed messages: the disk fills up all the same.",
+        "    if turn.read_only:\n",
+        "    if turn.read_only and not batch.delay_ms:\n",
+        scenarios=("levels",),
+    ),
+    Mutant(
+        "settles-refused-when-read-only",
+        "dovetail.core.step",
+        "A broker that takes no messages takes no acknowledgments either, and so never has fewer.",
+        "        case Settle():\n",
+        "        case Settle() if turn.read_only:\n"
+        "            turn.refuse(request.session, request.request, Status.READ_ONLY, turn.read_only, 1_000)\n"
+        "        case Settle():\n",
+        scenarios=("levels",),
+    ),
+    Mutant(
+        "newcomers-are-not-told",
+        "dovetail.core.connection",
+        "Whoever connects while the broker is read-only finds out by losing a message.",
+        "        if self.standing:\n",
+        "        if self.standing and self._listings:\n",
+        scenarios=("levels",),
+    ),
+    Mutant(
         "repair-looks-at-the-end-alone",
         "dovetail.runtime.storage.tools",
         "The repair mends what a start looks at, and leaves older damage where it is.",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.frames import ErrorCode, FrameType
+from dovetail.core.levels import Level
 from dovetail.core.wire import Hello
-from dovetail.runtime.levels import Level
 from tests.broker.house import House, wait_until
 from tests.http.api import Api, Refused, text
 from tests.http.conftest import Start
@@ -56,6 +56,27 @@ def test_clients_that_said_hello_are_told_of_each_change(api: Api) -> None:
         assert level in said.text
         assert reason in said.text
     assert client.ask(FrameType.HEARTBEAT, b"").status == 0
+
+
+def test_who_connects_later_is_told_of_the_level_that_lasts(api: Api) -> None:
+    set_level(api, "read-only", "no more")
+    late = api.house.client()
+    assert late.ask(FrameType.HELLO, Hello("late", "").encode()).status == 0
+    assert "read-only: no more" in late.mistake().text
+    set_level(api, "normal")
+    assert "normal" in late.mistake().text
+    later = api.house.client()
+    assert later.ask(FrameType.HELLO, Hello("later", "").encode()).status == 0
+    assert later.ask(FrameType.HEARTBEAT, b"").status == 0
+
+
+def test_a_publish_that_is_refused_leaves_no_topic_behind(api: Api) -> None:
+    for level, more in (("read-only", {}), ("throttled", {"priority": "low"})):
+        set_level(api, level)
+        with pytest.raises(Refused):
+            api.publish("never-seen", "x", **more)
+    set_level(api, "normal")
+    assert api.get("/v1/topics")["topics"] == []
 
 
 def test_a_throttled_broker_refuses_the_less_important_over_http_too(api: Api) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.core.levels import BY_WORD, LATE_LOOKS, Level, Levels, Pressure, PressureLimits, memory_level
 from dovetail.runtime.config import Config
 from dovetail.runtime.http.models import LevelWord
-from dovetail.runtime.levels import BY_WORD, LATE_LOOKS, Level, Levels, Pressure, PressureLimits, memory_level
 
 LIMITS = PressureLimits(memory_bytes=1000)
 

@@ -17,8 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 
 from msgspec import Struct
+
+from dovetail.core import inputs
+from dovetail.core.node import Node
 
 LOOK_MS = 1_000
 """How often memory and the loop are looked at."""
@@ -41,7 +45,7 @@ class Level(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-BY_WORD: Mapping[str, Level] = {level.word: level for level in Level}
+BY_WORD: Mapping[str, Level] = MappingProxyType({level.word: level for level in Level})
 OPERATOR = "operator"
 
 
@@ -75,6 +79,11 @@ class Levels:
         level = self.level
         return "; ".join(reason for each, reason in self.asked.values() if each is level)
 
+    @property
+    def turns_away(self) -> str:
+        """Why no new connection is taken; empty while they are."""
+        return f"the broker takes no new connections: {self.reason}" if self.level is Level.EMERGENCY else ""
+
     def ask(self, source: str, level: Level, reason: str = "") -> None:
         """What `source` asks for from now on; `NORMAL` takes back what it had asked for."""
         before = self.level, self.reason
@@ -83,6 +92,15 @@ class Levels:
             self.asked[source] = (level, reason)
         if (self.level, self.reason) != before:
             self._changed(self.level, self.reason)
+
+
+def carry_out(node: Node, level: Level, reason: str) -> None:
+    """Have the core refuse what the level says, and tell the clients."""
+    begun = level is not Level.NORMAL
+    why = (reason or level.word) if begun else "it does everything again"
+    node.submit(inputs.SetReadOnly(why if level >= Level.READ_ONLY else ""))
+    node.submit(inputs.SetThrottle(why if level is Level.THROTTLED else ""))
+    node.notice(f"the broker's level is {level.word}: {why}", stays=begun)
 
 
 def memory_level(used_bytes: int, limits: PressureLimits, before: Level) -> Level:
