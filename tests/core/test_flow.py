@@ -73,6 +73,20 @@ def test_acknowledgments_get_through_and_the_topic_recovers() -> None:
     assert broker.node.state.live.flows[durable.topics_by_name["slow"]].level == Level.NORMAL
 
 
+def test_a_topic_is_slowed_when_its_oldest_message_has_waited_too_long_however_few_there_are() -> None:
+    broker = Running()
+    broker.create("slow", TopicConfig(lag_critical_ms=10_000))
+    broker.consumer().subscribe("slow", "g", credit=10)
+    assert isinstance(broker.publish("slow", "x"), Appended)
+    broker.advance(9_000)
+    assert isinstance(broker.publish("slow", "x"), Appended)
+    broker.advance(2_000)
+    broker.publish("slow", "x")
+    assert broker.node.state.live.flows[1].level == Level.CRITICAL
+    broker.advance(10_000)
+    assert "3 messages behind" in refusal(broker.publish("slow", "x", priority=Priority.BACKGROUND)).reason
+
+
 def test_a_level_ends_below_where_it_began() -> None:
     broker, reader = lagging(CRITICAL + 20)
     while broker.node.state.live.flows[1].lag > 85 and reader.held:
