@@ -20,7 +20,7 @@ from dovetail.sim.checkers.deletions import Deletions
 from dovetail.sim.checkers.deliveries import Deliveries
 from dovetail.sim.checkers.drain import Drain
 from dovetail.sim.checkers.entries import Asked, Line, parse_id
-from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
+from dovetail.sim.checkers.ground import NEVER_US, SLACK_US, Ground, Violated
 from dovetail.sim.checkers.levels import Levels
 from dovetail.sim.checkers.readers import Readers
 from dovetail.sim.checkers.repairs import Repairs
@@ -120,6 +120,10 @@ class Books:
         if line is None:
             return
         latency_us = due_us - now_us if due_us >= 0 else -1
+        if due_us < 0:
+            line.behind_until_us = NEVER_US
+        else:
+            line.behind_until_us = due_us if latency_us >= self.ground.lease_us else -1
         for frame in line.writes.feed(data):
             if isinstance(frame, frames.FrameError):
                 raise Violated("I-FRAME", f"the broker sent {line.name} a frame that is wrong: {frame.text}")

@@ -164,14 +164,16 @@ class Deliveries:
                 or self._readers.disturbed_us[sub.group] >= since_us
                 or now_us - since_us >= self._ground.lease_us - SLACK_US
                 or self._ground.disk_was_slow
+                or (first <= before and self._readers.may_hold_unsent(sub.group, now_us))
             )
             self._ground.judge(
                 "I-ORDER",
                 first > before or bool(excused),
                 f"{log}: offset {first} goes out for the first time after {before} did, to {sub.line.name}",
             )
-            sub.fresh[log] = max(before, first)
-            sub.fresh_us[log] = now_us
+            if first > before:
+                sub.fresh[log] = first
+                sub.fresh_us[log] = now_us
 
     def _check_delivery(self, reader: Reader, message: Message, hold: Hold, offset: int, now_us: int) -> None:
         before = message.hold

@@ -147,6 +147,7 @@ class Line:
     """A connection: both directions decoded, requests that wait for their answers."""
 
     __slots__ = (
+        "behind_until_us",
         "closed_us",
         "heard_us",
         "life",
@@ -171,6 +172,8 @@ class Line:
         self.subs: dict[str, Sub] = {}
         self.closed_us = -1
         self.heard_us = 0
+        self.behind_until_us = -1
+        """Until then its client reads what was sent longer ago than a lease lasts: see `Readers.may_hold_unsent`."""
         self.revoked: set[tuple[str, tuple[str, int]]] = set()
         """Partitions, by group, that the member was asked to give up."""
 

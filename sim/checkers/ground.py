@@ -15,6 +15,7 @@ WALL_MS = 1_700_000_000_000
 """What the broker's wall clock shows when a run begins."""
 SLACK_US = 30_000
 """Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
+NEVER_US = 1 << 62
 UNCERTAIN_US = 400_000
 """How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
 

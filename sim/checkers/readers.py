@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dovetail.core import wire
 from dovetail.sim.checkers.entries import Asked, Line, LogKey, Reader, Sub
-from dovetail.sim.checkers.ground import Ground
+from dovetail.sim.checkers.ground import SLACK_US, Ground
 
 
 class Readers:
@@ -60,6 +60,15 @@ class Readers:
         """All groups have lost the broker."""
         for group in self.disturbed_us:
             self.disturbed_us[group] = now_us
+
+    def may_hold_unsent(self, group: str, now_us: int) -> bool:
+        """Whether a member is so far behind in reading that a lease of its may run out before anything of it is sent:
+        that shows on the wire as bytes on their way for as long as a lease lasts."""
+        return any(
+            sub.group == group and line.behind_until_us >= now_us - SLACK_US
+            for line in self._ground.lines.values()
+            for sub in line.subs.values()
+        )
 
     def release_credit(self, group: str, log: LogKey) -> None:
         """What members held of a log counts no more: a command took it from them."""

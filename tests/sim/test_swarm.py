@@ -44,6 +44,7 @@ def test_the_states_own_invariants_hold_after_every_single_step(name: str) -> No
         pytest.param(1060, id="an idempotent producer is refused while the disk is full"),
         pytest.param(69, id="leases run out while their messages are read from a slow disk"),
         pytest.param(39, id="a repair finds again what it said is lost"),
+        pytest.param(20029, id="a lease runs out unsent at a member who reads slowly"),
         pytest.param(1445, id="the clock goes back by minutes while messages are delayed"),
     ],
 )
