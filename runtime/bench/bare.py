@@ -1,9 +1,10 @@
 """The limit to compare with: an asyncio server that stores PRODUCE frames and does nothing else.
 
-    python -m dovetail.runtime.bench.bare DIRECTORY [--unstored]
+    python -m dovetail.runtime.bench.bare DIRECTORY [--appended | --unstored]
 
 Frames are opaque to it: one journal file, prewritten; everything that came while one write and sync was under way goes
-with the next; answers leave when their bytes are synced. `--unstored` answers at once: what the sockets alone can do.
+with the next; answers leave when their bytes are synced. `--appended` writes to a file that grows, as whoever keeps
+what it is sent must: new memory and new blocks for each byte. `--unstored` answers at once: what the sockets alone do.
 
 Promises  the durability of a broker's confirm, and nothing of a broker.
 Never     checks a batch, gives offsets that mean anything, or can read back what it wrote.
@@ -21,7 +22,7 @@ import msgspec
 
 from dovetail.core import frames, wire
 from dovetail.core.frames import Frame, FrameDecoder, FrameType
-from dovetail.runtime.bench.disk_limit import JOURNAL_BYTES, prewritten
+from dovetail.runtime.bench.disk_limit import APPENDED_BYTES, JOURNAL_BYTES, emptied, prewritten
 
 _HELLO_ANSWER = frames.encode(FrameType.RESPONSE, wire.HelloAnswer("bare", 1, 0, 3_000, 30_000, 10 << 20).encode())
 _ANSWER = frames.encode(FrameType.RESPONSE, wire.ProduceAnswer(0, 0, 0).encode())
@@ -30,8 +31,9 @@ _ANSWER = frames.encode(FrameType.RESPONSE, wire.ProduceAnswer(0, 0, 0).encode()
 class Bare:
     """The server: what waits for the disk, and who waits for it."""
 
-    def __init__(self, journal: int | None) -> None:
+    def __init__(self, journal: int | None, *, grows: bool = False) -> None:
         self._journal = journal
+        self._grows = grows
         self._position = 0
         self._waiting: list[bytes | bytearray] = []
         self._askers: list[asyncio.Transport] = []
@@ -62,8 +64,10 @@ class Bare:
     def _write(self, buffers: list[bytes | bytearray]) -> None:
         assert self._journal is not None
         data = b"".join(buffers)
-        if self._position + len(data) > JOURNAL_BYTES:
+        if self._position + len(data) > (APPENDED_BYTES if self._grows else JOURNAL_BYTES):
             self._position = 0
+            if self._grows:
+                os.ftruncate(self._journal, 0)
         os.pwrite(self._journal, data, self._position)
         os.fdatasync(self._journal)
         self._position += len(data)
@@ -94,13 +98,15 @@ class _Protocol(asyncio.Protocol):
         self._server.take(self._transport, [each for each in self._decoder.feed(data) if isinstance(each, Frame)])
 
 
-async def serve(directory: Path, *, stored: bool) -> None:
+async def serve(directory: Path, *, stored: bool, grows: bool) -> None:
     """Serve on a free port until SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    journal = prewritten(directory / "bare.journal") if stored else None
-    bare = Bare(journal)
+    journal = None
+    if stored:
+        journal = emptied(directory / "appended.journal") if grows else prewritten(directory / "bare.journal")
+    bare = Bare(journal, grows=grows)
     listener = await loop.create_server(lambda: _Protocol(bare), "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     ready = {"event": "ready", "tcp": f"127.0.0.1:{port}"}
@@ -110,4 +116,4 @@ async def serve(directory: Path, *, stored: bool) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), stored="--unstored" not in sys.argv[2:]))
+    asyncio.run(serve(Path(sys.argv[1]), stored="--unstored" not in sys.argv[2:], grows="--appended" in sys.argv[2:]))

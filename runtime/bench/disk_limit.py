@@ -13,6 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 JOURNAL_BYTES = 64 << 20
+APPENDED_BYTES = 1 << 30
+"""A file that grows is begun anew after so much."""
 NEW_FILE_BYTES = 64 << 20
 IN_MEMORY_MS = 0.02
 """A sync that is quicker than this did not reach a disk."""
@@ -63,6 +65,11 @@ def prewritten(path: Path) -> int:
         os.pwrite(descriptor, zeros, position)
     os.fsync(descriptor)
     return descriptor
+
+
+def emptied(path: Path) -> int:
+    """An open file with nothing in it."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def write_and_sync(directory: Path, size_bytes: int, seconds: float) -> Synced:

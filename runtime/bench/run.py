@@ -90,6 +90,7 @@ class PublishResult(Struct, frozen=True):
     load: Load
     broker: Figures
     bare: Figures
+    appending: Figures
     sockets: Figures
     disk: Synced
 
@@ -185,15 +186,17 @@ def _publish_results(plan: Plan, scratch: Path, worker: Worker, say: Say) -> Ite
     bare_arguments = ["-m", "dovetail.runtime.bench.bare", str(scratch)]
     with ExitStack() as stack:
         bare = stack.enter_context(server(bare_arguments, scratch / "bare"))
+        appending = stack.enter_context(server([*bare_arguments, "--appended"], scratch / "appending"))
         sockets = stack.enter_context(server([*bare_arguments, "--unstored"], scratch / "sockets"))
+        limits = (bare, appending, sockets)
         for load in plan.loads:
             say(f"publish: {load.name}, {_partitions(load)}")
             size = load.publishers * load.outstanding * len(frame_of(load, "bench", 0))
             disk = write_and_sync(scratch, size, plan.seconds / 2)
             with _broker(scratch, load.partitions) as broker:
-                rounds = [_publish_round(plan, load, worker, (broker, bare, sockets)) for _ in range(plan.rounds)]
-            broker_figures, bare_figures, socket_figures = (middle(figures) for figures in zip(*rounds, strict=True))
-            yield PublishResult(load, broker_figures, bare_figures, socket_figures, disk)
+                rounds = [_publish_round(plan, load, worker, (broker, *limits)) for _ in range(plan.rounds)]
+            of_broker, of_bare, of_appending, of_sockets = (middle(figures) for figures in zip(*rounds, strict=True))
+            yield PublishResult(load, of_broker, of_bare, of_appending, of_sockets, disk)
 
 
 def _partitions(load: Load) -> str:
@@ -202,7 +205,7 @@ def _partitions(load: Load) -> str:
 
 def _publish_round(plan: Plan, load: Load, worker: Worker, servers: tuple[ServerProcess, ...]) -> list[Figures]:
     """The load against the broker, driven as the plan says, then against the limits, driven as lean as can be."""
-    drivers = (plan.driver, Driver.RAW, Driver.RAW)
+    drivers = (plan.driver, *[Driver.RAW] * (len(servers) - 1))
     pairs = zip(servers, drivers, strict=True)
     return [_publish(plan, load, worker, running, driver) for running, driver in pairs]
 

@@ -28,7 +28,7 @@ def test_a_run_measures_the_broker_beside_its_limits_and_leaves_nothing_behind(t
     results = run.run(_plan(tmp_path, driver=driver), said.append)
     (published,) = results.publish
     (flow,) = results.flows
-    for figures in (published.broker, published.bare, published.sockets, flow.figures):
+    for figures in (published.broker, published.bare, published.appending, published.sockets, flow.figures):
         assert figures.per_second > 0
         assert figures.confirm_ms.keys() == {"p50", "p95", "p99", "max"}
     assert flow.figures.deliver_ms
