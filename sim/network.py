@@ -60,6 +60,17 @@ class Link:
             line.up.move()
             line.down.move()
 
+    def widen(self) -> None:
+        """It is as short and as wide as it was."""
+        self.delay_us, self.bytes_per_s = DELAY_US, 0
+
+    def heal(self) -> None:
+        """End everything that was done to it."""
+        self.widen()
+        for way, count in list(self.blocked.items()):
+            for _ in range(count):
+                self.unblock((way,))
+
 
 class Pipe:
     """One direction of a connection."""

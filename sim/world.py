@@ -24,7 +24,7 @@ from dovetail.sim.broker import Broker
 from dovetail.sim.checkers import Books, LogKey, Violated
 from dovetail.sim.checkers.levels import WORDS
 from dovetail.sim.disk import CAPACITY_BYTES, SECTOR_BYTES, fail
-from dovetail.sim.network import DELAY_US, Line
+from dovetail.sim.network import Line
 from dovetail.sim.trace import Trace
 
 LOOK_MS = 200
@@ -156,9 +156,9 @@ class World:
         self.env.run(until=finished)
 
     def _striker(self, event: plan.AnyEvent) -> Callable[[], None]:
-        return lambda: self._happen(event)
+        return lambda: self.happen(event)
 
-    def _happen(self, event: plan.AnyEvent) -> None:
+    def happen(self, event: plan.AnyEvent) -> None:
         """What a plan says happens now; faults that wait for a moment are armed."""
         match event:
             case plan.Publish():
@@ -261,11 +261,7 @@ class World:
     def _slow(self, event: plan.Slow) -> None:
         link = self.clients[event.who].link
         link.delay_us, link.bytes_per_s = event.delay_ms * 1000, event.bytes_per_s
-
-        def fast_again() -> None:
-            link.delay_us, link.bytes_per_s = DELAY_US, 0
-
-        self.after(event.for_ms * 1000, fast_again)
+        self.after(event.for_ms * 1000, link.widen)
 
     def _disk_is_fast(self) -> None:
         self.broker.disk_factor = 1
@@ -289,18 +285,19 @@ class World:
 
     # The healed world
 
-    def _heal(self) -> None:
-        self.note("world", "heal")
+    def calm(self) -> None:
+        """Nothing is broken any more, and nothing that was armed strikes; clients' ways are not touched."""
         self._armed.clear()
         self.broker.heal()
         self.broker.press(0, 0)
         self._end_level()
         self._disk_has_room()
+
+    def _heal(self) -> None:
+        self.note("world", "heal")
+        self.calm()
         for client in self.clients.values():
-            client.link.delay_us, client.link.bytes_per_s = DELAY_US, 0
-            for way, count in list(client.link.blocked.items()):
-                for _ in range(count):
-                    client.link.unblock((way,))
+            client.link.heal()
         for consumer in self.consumers.values():
             consumer.is_good = True
             consumer.strike_on = None

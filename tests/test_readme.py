@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.M | re.S)
 COMMANDS = [line for kind, body in BLOCKS if kind == "sh" for line in body.splitlines() if line.strip()]
-PROGRAMS = [body for kind, body in BLOCKS if kind == "python"]
+PROGRAMS = [body for kind, body in BLOCKS if kind == "python" and "dovetail_broker" not in body]
+"""Those that use the test broker are run by `tests/testing/test_docs.py`."""
 INLINE = sorted(set(re.findall(r"`((?:dovetail|DOVETAIL_\w+=\S+ make) [^`]+)`", TEXT)))
 ELSEWHERE = {
     "make serve": "test_make_serve_runs_a_broker_until_it_is_told_to_stop",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -41,7 +42,8 @@ class _Subscriber(Struct, frozen=True):
 
 
 class App:
-    """Subscribers that share one connection. `options` are those of `connect`."""
+    """Subscribers that share one connection: `await app.run()`, or `async with app:` to have them work beside the
+    block. `options` are those of `connect`."""
 
     def __init__(self, url: str = URL, **options: Any) -> None:
         self._url = url
@@ -50,6 +52,7 @@ class App:
         self._client: Client | None = None
         self._stopping = asyncio.Event()
         self._running = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def client(self) -> Client:
@@ -100,6 +103,23 @@ class App:
             finally:
                 self._client = None
                 self._running.clear()
+
+    async def __aenter__(self) -> App:
+        """Run beside the block: every subscriber has its subscription when it begins, and is done when it ends."""
+        self._task = asyncio.create_task(self.run())
+        begun = asyncio.create_task(self.running())
+        await asyncio.wait((self._task, begun), return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done():
+            begun.cancel()
+            await self._task
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
 
     async def running(self) -> None:
         """Wait until every subscriber has its subscription."""
