@@ -7,6 +7,10 @@ Never     excuses a hole: what a test could tell apart is not here.
 _OWNER = "no owner is 0: groups are counted from 1, and a session's own subscriptions belong to minus its number"
 
 EQUIVALENT = {
+    "core.batch._alike: at + most * size → at - most * size": "speed alone: where the records would go on behind the "
+    "section's end, the first column that is compared is too short",
+    "core.batch._alike: at + most * size → at - most * size #2": "speed alone: no column is as long as it must be, and "
+    "records are compared one by one",
     "core.batch._place: delta >= 0 → delta > 0": "speed alone: the first record's place is read once more, by the "
     "careful reader, which says the same of whatever the quick one took",
     "core.batch._shape: 128 → 129 in section[at] < 128": "speed alone: where it matters, the next condition finds that "

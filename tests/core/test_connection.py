@@ -321,3 +321,27 @@ def test_what_was_sent_and_needs_no_acknowledgment_gives_its_credit_back() -> No
     assert [each.ranges for each in client.deliveries()] == [((0, 1),), ((2, 3),), ((4, 4),)]
     (number,) = broker.node.state.live.subscriptions
     assert broker.node.state.live.subscriptions[number].in_flight == 0
+
+
+def test_who_takes_nothing_of_what_was_sent_is_told_why_and_closed() -> None:
+    broker = Running()
+    client = broker.connect()
+    most = broker.node.options.send_buffer_bytes_max
+    broker.node.wrote(client.session, most)
+    broker.settle_down()
+    assert (client.is_closed, client.errors()) == (False, [])
+    broker.node.wrote(client.session, most + 1)
+    broker.settle_down()
+    assert client.is_closed
+    assert f"{most + 1} bytes wait to be read" in client.errors()[0]
+
+
+@pytest.mark.parametrize(("more", "batches"), [(0, [2]), (1, [1, 1])])
+def test_messages_are_joined_until_there_are_more_bytes_of_them_than_a_batch_may_have(
+    more: int, batches: list[int]
+) -> None:
+    broker = Running()
+    client = broker.connect(native=False)
+    large = bytes(broker.node.options.joined_bytes_max - 64 + more)
+    client.send(wire.Publish("t", (), large), wire.Publish("t", (), b"x"))
+    assert [record.count for record in broker.records if isinstance(record, BatchAppended)] == batches

@@ -109,6 +109,8 @@ def test_a_quota_is_used_up_by_exactly_as_much_as_it_says() -> None:
     broker = Running(Settings(quota_messages=10))
     assert isinstance(broker.publish("a", *["x"] * 10), Appended)
     assert refusal(broker.publish("a", "x")).status == Status.QUOTA
+    broker.advance(1)
+    assert isinstance(broker.publish("a", "x"), Appended)
     size = len(batch.build([(None, b"x", ())], timestamp_ms=START_WALL_MS))
     broker = Running(Settings(quota_bytes=2 * size))
     assert isinstance(broker.publish("a", "x"), Appended)

@@ -289,6 +289,9 @@ def test_an_operator_changes_the_strategy_of_a_group_without_members() -> None:
     assert isinstance(refused, out.Refused)
     assert refused.status == Status.EXISTS
     team.vanish("anna")
+    unheard_of = configure(team, "unheard-of")
+    assert isinstance(unheard_of, out.Refused)
+    assert unheard_of.status == Status.GROUP_ERROR
     assert configure(team, "least-loaded") == out.Done()
     assert (team.group.mode, team.group.strategy, team.group.shares) == ("shared", "least-loaded", ())
     team.enter("anna", "least-loaded")

@@ -194,6 +194,14 @@ def test_an_action_nobody_knows_is_refused() -> None:
     assert statuses(broker.ask(request)) == [(Status.INVALID, 0)]
 
 
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    broker, member, lease = a_broker_with_five_leased()
+    before = broker.state.durable
+    request = Settle(member, broker.request(), (SettleItem(lease, SettleAction.ACK, 3, 1),))
+    assert statuses(broker.ask(request)) == [(Status.LEASE_LOST, 0)]
+    assert broker.state.durable == before
+
+
 def test_each_item_has_an_answer_of_its_own() -> None:
     broker, member, lease = a_broker_with_five_leased()
     items = (

@@ -257,3 +257,15 @@ def test_frames_behind_damage_are_each_taken_once_however_often_they_lie_there()
     segments = [FoundSegment(0, journal_path(0), size, None, "damaged")]
     assert [frame.lsn for frame in run(disk, frames_after(segments, SALT, 4))] == [5, 6, 7]
     assert [frame.lsn for frame in run(disk, frames_after(segments, SALT, 5))] == [6, 7]
+
+
+def test_an_item_that_is_longer_than_what_it_holds_or_than_its_frame_is_refused() -> None:
+    entry = an_entry()
+    data = entry.header + entry.batch
+    whole = (2).to_bytes(1) + len(data).to_bytes(4)
+    longer = (2).to_bytes(1) + (len(data) + 1).to_bytes(4)
+    assert decode_items(memoryview(whole + data)) == [entry]
+    with pytest.raises(FormatError, match="does not fit in the frame's body"):
+        decode_items(memoryview(longer + data))
+    with pytest.raises(FormatError, match=f"an entry of {len(data)} bytes is in an item of {len(data) + 1}"):
+        decode_items(memoryview(longer + data + b"x"))

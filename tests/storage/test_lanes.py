@@ -17,7 +17,7 @@ from dovetail.runtime.storage import checkpoint
 from dovetail.runtime.storage.disk import list_dir, read_all, run
 from dovetail.runtime.storage.housekeeping import RETENTION_MS, SPACE_MS, TIDY_MS, Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
-from dovetail.runtime.storage.space import SpaceLimits
+from dovetail.runtime.storage.space import Level, SpaceLimits
 from dovetail.runtime.storage.store import open_store
 from tests.storage.build import SALT, SMALL, sim_disk
 
@@ -156,3 +156,16 @@ def test_a_chore_is_begun_only_when_the_one_before_it_is_done() -> None:
     assert life.node.next_job() is None
     life.housekeeper.advance(life.now)
     assert life.node.next_job() is not None
+
+
+def test_when_the_disk_is_nearly_full_nothing_more_may_be_published_until_there_is_room() -> None:
+    life = Life()
+    whole = life.disk.capacity_bytes
+    life.disk.capacity_bytes = life.disk.used_bytes() * 100 // 97
+    life.chores()
+    assert life.housekeeper.level is Level.READ_ONLY
+    assert "% full: free some space" in life.node.state.live.read_only
+    life.disk.capacity_bytes = whole
+    life.pass_time(SPACE_MS)
+    life.chores()
+    assert (life.housekeeper.level, life.node.state.live.read_only) == (Level.FINE, "")
