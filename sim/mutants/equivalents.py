@@ -21,9 +21,13 @@ EQUIVALENT = {
     "every check instead of compared with its neighbour",
     "core.dispatch._keep_up: owner > 0 → owner >= 0": _OWNER,
     "core.flow._lags: owner > 0 → owner >= 0": _OWNER,
+    "core.intervals.add: 1 → 2 in intervals[-1][1] + 1": "a shortcut: the way that goes on gives the same",
     "core.leases.deliver: to.owner > 0 → to.owner >= 0": _OWNER,
     "core.rebalance.disturb: 0 → 1 in (timers.GATHER, number, 0)": "nobody reads the third part of this timer, and "
     "none is ever cleared by it",
+    "core.turn.Turn.fail: owner > 0 → owner >= 0": _OWNER,
+    "runtime.storage.scan._Scanner._enter: header.first_lsn > self.lsn → header.first_lsn >= self.lsn": "where both "
+    "are the same, so is what is chosen by it",
     "runtime.storage.scan.frames_after: 0 → 1 in whole_frames(data, 0, lsn + 1, salt)": "the first bytes of a "
     "segment are its header's: no frame that was written begins there",
     "runtime.storage.tools._dump_log: 1 → 2 in 1 << 20": "it reads twice as much of a file at a time, and "

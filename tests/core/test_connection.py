@@ -12,6 +12,7 @@ from dovetail.core.connection import ENDED_IDS_MAX, LISTINGS_MAX, Connection, Te
 from dovetail.core.effects import Subscribed, Topics
 from dovetail.core.frames import ErrorCode, Frame, FrameDecoder, FrameType
 from dovetail.core.kernels import LANES
+from dovetail.core.node import NodeOptions
 from dovetail.core.records import BatchAppended, TopicConfig
 from dovetail.core.state import Settings
 from tests.core.running import START_WALL_MS, Client, Running
@@ -345,3 +346,25 @@ def test_messages_are_joined_until_there_are_more_bytes_of_them_than_a_batch_may
     large = bytes(broker.node.options.joined_bytes_max - 64 + more)
     client.send(wire.Publish("t", (), large), wire.Publish("t", (), b"x"))
     assert [record.count for record in broker.records if isinstance(record, BatchAppended)] == batches
+
+
+def test_a_delivery_that_takes_several_reads_has_each_message_once() -> None:
+    broker = Running()
+    broker.node.options = NodeOptions(read_bytes_max=8_000)
+    reader = broker.consumer()
+    texts = [f"{number}" * 500 for number in range(8)]
+    for place in range(0, 8, 2):
+        broker.publish("t", *texts[place : place + 2])
+    reader.subscribe("t", "g", credit=100)
+    assert [each.ranges for each in reader.held] == [((0, 7),)]
+    assert reader.texts == texts
+
+
+@pytest.mark.parametrize("size", [120, 121])
+def test_a_client_is_called_what_it_says_unless_that_is_too_long(size: int) -> None:
+    broker = Running()
+    client = broker.connect(native=False)
+    client.ask(wire.Hello("x" * size))
+    line = broker.node.connection(client.session)
+    assert line is not None
+    assert line.name == ("x" * size if size <= 120 else "peer")

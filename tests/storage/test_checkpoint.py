@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -136,3 +137,9 @@ def test_no_cut_and_no_flip_is_taken_for_a_checkpoint() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(FormatError):
             checkpoint.decode(bytes(damaged))
+
+
+def test_a_checkpoint_that_ends_at_once_says_nothing() -> None:
+    whole = next(iter(checkpoint.encode(Durable())))
+    head = whole[: checkpoint._HEAD.size] + bytes(checkpoint._LENGTH.size)
+    assert checkpoint.decode(head + blake2b(head, digest_size=checkpoint._HASH_BYTES).digest()) == Durable()

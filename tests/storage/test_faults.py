@@ -33,11 +33,13 @@ from dovetail.runtime.storage.disk import (
     Task,
     Write,
     list_dir,
+    remove_file,
     run,
 )
 from dovetail.runtime.storage.findings import Corrupted, Outcome, Unusable
 from dovetail.runtime.storage.identity import encode, new_identity
 from dovetail.runtime.storage.real_disk import RealDisk
+from dovetail.runtime.storage.salvage import fill_front
 from dovetail.runtime.storage.store import open_store
 from dovetail.sim.disk import SimDisk, fail
 from tests.storage.build import SALT, SMALL, Broker, sim_disk
@@ -268,8 +270,9 @@ def test_a_journal_whose_files_are_all_gone_is_missed_although_a_checkpoint_is_t
         if path.startswith("journal/"):
             disk.remove(path)
     before = dict(disk.files())
-    with pytest.raises(Corrupted, match="the journal's files are missing"):
+    with pytest.raises(Corrupted, match="the journal's files are missing") as caught:
         Broker(disk)
+    assert [finding.lsn for finding in caught.value.findings] == [broker.durable.lsn]
     disk.execute(Remove("lock"))
     before.pop("lock")
     assert dict(disk.files()) == before
@@ -503,3 +506,28 @@ def test_frames_that_are_gone_from_the_journals_beginning_are_missed_once() -> N
     (found,) = [finding for finding in caught.value.findings if finding.path.startswith("journal/")]
     assert (found.outcome, found.path) == (Outcome.LOST, segments[2])
     assert "are missing before this segment" in found.reason
+
+
+def test_a_file_that_is_gone_is_removed_already_and_one_that_can_not_be_removed_is_told_of() -> None:
+    disk = sim_disk()
+    Broker(disk)
+    run(disk, remove_file("topics/nothing"))
+    disk.fault = fail(Kind.DENIED, lambda op: isinstance(op, Remove))
+    with pytest.raises(DiskError) as caught:
+        run(disk, remove_file("broker.json"))
+    assert caught.value.kind is Kind.DENIED
+
+
+def test_a_part_of_holes_in_front_of_a_log_is_synced_with_its_name() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for _ in range(30):
+        broker.publish(log, b"x" * 200)
+    broker.checkpoint()
+    files = broker.store._logs.files[log]
+    run(disk, files.remove_part(files.parts.pop(0)))
+    files.has_new_names = False
+    (found,) = run(disk, fill_front(files, 0))
+    assert (found.first, found.last) == (0, files.parts[1].base - 1)
+    assert (files.parts[0].base, files.parts[0].is_dirty, files.has_new_names) == (0, True, True)

@@ -248,6 +248,18 @@ def test_a_write_behind_that_failed_may_be_repeated(disk: Disk) -> None:
     assert broker.read_all(log) == items
 
 
+def test_a_write_behind_that_got_half_way_may_be_repeated(disk: Disk) -> None:
+    broker = Broker(disk)
+    log = broker.create("orders")
+    items = []
+    for text in (b"a", b"b", b"c"):
+        items.append(broker.entry(log, text))
+        broker.commit(items[-1:], write_behind=False)
+    run(disk, broker.store.write_behind(broker.durable.lsn, items[:1]))
+    run(disk, broker.store.write_behind(broker.durable.lsn, items))
+    assert broker.read_all(log) == items
+
+
 def _spoil(path: str, how: int) -> Task[None]:
     if how % 3 == 0:
         yield Remove(path)

@@ -34,9 +34,11 @@ def filled(disk: SimDisk | RealDisk, options: StoreOptions = SMALL) -> Broker:
 
 def test_a_sound_directory_is_verified_as_such() -> None:
     disk = sim_disk()
-    filled(disk).close()
+    broker = filled(disk)
+    broker.close()
     found = run(disk, tools.verify(SMALL))
     assert found.is_sound
+    assert (found.broker_id, found.last_lsn) == (broker.opened.broker_id, broker.durable.lsn)
     assert found.findings == ()
     assert (found.topics, found.logs, found.messages) == (1, 1, 30)
 
