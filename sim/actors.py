@@ -231,9 +231,9 @@ class Producer(Client):
 
     def publish(self, event: plan.Publish) -> None:
         """Take messages to be sent."""
-        values = [
-            f"{self.name}/{event.at_ms}/{event.topic}/{n}/".encode().ljust(event.size, b".") for n in range(event.count)
-        ]
+        # What is delayed may be sent in the same millisecond as something else, and is told apart.
+        begin = f"{self.name}/{event.at_ms}/{event.topic}/{'later/' if event.delay_ms else ''}"
+        values = [f"{begin}{n}/".encode().ljust(event.size, b".") for n in range(event.count)]
         if event.singles and not self._id:
             for value in values:
                 self._put(wire.Publish(event.topic, (), value, event.ttl_ms // 1000))
@@ -462,15 +462,28 @@ class Operator(Client):
         super().__init__(world, name)
         self._asked: dict[int, OnResult] = {}
         self._numbers = 0
+        self._seeks: list[plan.Seek] = []
+        """Those that were not answered: asked for again."""
+
+    def connected(self) -> None:
+        super().connected()
+        for event in self._seeks:
+            self._seek(event)
 
     def seek(self, event: plan.Seek) -> None:
         """Move a group's place back."""
-        if self.line is None:
-            return
+        self._seeks.append(event)
+        if self.line is not None:
+            self._seek(event)
+            self._flush()
+
+    def _seek(self, event: plan.Seek) -> None:
+        def then(answer: wire.Answer | wire.Refusal) -> None:
+            self._seeks.remove(event)
+
         whence = {"earliest": Whence.EARLIEST, "time": Whence.TIME, "offset": Whence.OFFSET}[event.to]
         value = WALL_MS + event.value if whence == Whence.TIME else event.value
-        self.request(wire.Seek(event.group, event.topic, event.partition, whence, value))
-        self._flush()
+        self.request(wire.Seek(event.group, event.topic, event.partition, whence, value, event.lane), then)
 
     def delete(self, event: plan.DeleteTopic) -> None:
         """Delete a topic, whoever reads it."""

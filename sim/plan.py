@@ -32,11 +32,13 @@ class Publish(Event, frozen=True):
 
 
 class Seek(Event, frozen=True):
-    """An operator moves a group's place in a log back: to the start, to an offset, or to a time."""
+    """An operator moves a group's place in a log back: to the start, to an offset, or to a time; in a topic with lanes
+    in one of them (from 1), or in all."""
 
     group: str
     topic: str
     partition: int = 0
+    lane: int = 0
     to: str = "earliest"
     value: int = 0
 

@@ -321,7 +321,17 @@ def _crashes(random: Random) -> list[AnyEvent]:
 
 
 def _lanes(random: Random) -> list[AnyEvent]:
-    return [*_crashes(random), *_zombie_member(random)]
+    events: list[AnyEvent] = [*_crashes(random), *_zombie_member(random)]
+    for at in _moments(random, 12):
+        count, delay_ms, priority = random.randint(1, 4), random.choice((200, 1_500)), random.randrange(6)
+        event = Publish(at_ms=at, who="p1", topic="orders", count=count, delay_ms=delay_ms)
+        events.append(replace(event, priority=priority))
+    for at in _moments(random, 3):
+        group, partition, lane = random.choice(("workers", "audit")), random.randrange(2), random.randrange(6)
+        if lane == 5:
+            lane = 0
+        events.append(plan.Seek(at_ms=at, group=group, topic="orders", partition=partition, lane=lane))
+    return events
 
 
 def _lag(random: Random) -> list[AnyEvent]:
@@ -421,7 +431,9 @@ SCENARIOS: dict[str, Scenario] = {
         "power fails where confirms do not wait for a sync", _crashes, topic=plan.Topic("orders", 2, sync="interval")
     ),
     "lanes": Scenario(
-        "five priorities, while the broker and its members fail", _lanes, topic=plan.Topic("orders", 2, lanes=True)
+        "five priorities, delays and seeks in them, while the broker and its members fail",
+        _lanes,
+        topic=plan.Topic("orders", 2, lanes=True),
     ),
     "lag": Scenario(
         "consumers fall behind: publishers are slowed, then refused",

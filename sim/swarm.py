@@ -17,6 +17,7 @@ from dovetail.sim.checkers.levels import WORDS
 
 CHAOS_MS = 8_000
 TOPICS = ("orders", "users.created", "metrics")
+_PLACES = ("earliest", "time", "offset")
 Maker = Callable[[Random, int, plan.Plan], plan.AnyEvent]
 
 
@@ -176,9 +177,6 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     ttl_ms = random.choice((0, 0, 0, 1_000))
     delay_ms = random.choice((0, 0, 500, 3_000))
     has_lanes = any(topic.lanes for topic in crowd.topics)
-    if has_lanes:
-        # The auditor reads first lanes alone: what waits for another lane that no group reads would never be seen.
-        delay_ms = 0
     for producer in crowd.producers:
         at_ms = random.randint(0, 200)
         count = random.choice((1, 5, 30)) * scale
@@ -203,16 +201,16 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     if random.random() < 0.25:
         for _ in range(random.randint(1, 3)):
             topic = random.choice(crowd.topics)
-            if topic.lanes:
-                continue  # a seek without a lane moves all of them, which the books do not follow yet
+            lane = random.randrange(6) if topic.lanes else 0
             events.append(
                 plan.Seek(
                     at_ms=random.randrange(1_000, crowd.chaos_ms),
                     group=random.choice(groups),
                     topic=topic.name,
                     partition=random.randrange(topic.partitions),
-                    to=random.choice(("earliest", "time", "offset")),
+                    to=random.choice(("earliest", "time") if topic.lanes and not lane else _PLACES),
                     value=random.randrange(0, 1_000),
+                    lane=lane,
                 )
             )
     return events

@@ -14,6 +14,7 @@ import simpy
 
 from dovetail.core.effects import AnyEffect
 from dovetail.core.inputs import AnyInput
+from dovetail.core.kernels import LANES
 from dovetail.core.records import AnyRecord
 from dovetail.core.state import Durable
 from dovetail.runtime.storage import disk as ops
@@ -357,6 +358,10 @@ class World:
     def _logs(self) -> list[LogKey]:
         """Every log there is, dead letters included."""
         known = set(self.books.contents.logs)
+        for topic in self.plan.topics:
+            # What waits for a lane that nobody reads is seen nowhere else.
+            lanes = range(1, LANES + 1) if topic.lanes else ()
+            known |= {(topic.name, partition, lane) for partition in range(topic.partitions) for lane in lanes}
         dead = {(f"{topic}.dlq", 0, 0) for topic, _, _ in known if not topic.endswith(".dlq")}
         return sorted(known | dead)
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dovetail.core import batch, wire
-from dovetail.core.codes import Status
+from dovetail.core.codes import Priority, Status
 from dovetail.runtime.storage.codecs import CODECS
+from dovetail.sim import plan
 from dovetail.sim.checkers.entries import Asked, Line, Log, LogKey
 from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
 from dovetail.sim.checkers.levels import is_throttled
@@ -38,6 +39,9 @@ class Contents:
         """Where each message was seen first, by topic."""
         self.due_us: dict[str, dict[bytes, int]] = {}
         """Delayed messages by topic that have not shown up yet, and when they are due."""
+        self._lanes: dict[bytes, int] = {}
+        """The lane that each message of a topic with lanes belongs into."""
+        self._replayed = {event.topic for event in ground.plan.events if isinstance(event, plan.ReplayDead)}
         self.mortal: set[bytes] = set()
         """Messages with a time to live."""
         self.expires_at_ms: dict[bytes, int] = {}
@@ -60,6 +64,9 @@ class Contents:
         """A batch came to be published."""
         values = values_of(request)
         self._offer(request.topic, values, request.ttl_ms)
+        lane = self._ground.lane_of(request.topic, request.priority)
+        if lane:
+            self._lanes.update(dict.fromkeys(values, lane))
         if request.delay_ms:
             for value in values:
                 self._not_before_us.setdefault(value, now_us + request.delay_ms * 1000)
@@ -178,6 +185,7 @@ class Contents:
             if copied > sent:
                 text = f"{log}: offset {offset} holds {value[:40]!r}, which is there {copied} times and"
                 raise Violated("I-INVENTED", f"{text} was published {sent} times")
+            self._check_lane(log, offset, value)
         known.content[offset] = value
         if topic in self._ground.relaxed:
             known.since_us[offset] = now_us
@@ -189,6 +197,14 @@ class Contents:
         due_us = self._not_before_us.get(value)
         if due_us is not None and self._ground.honest:
             judge("I-DELAY", now_us >= due_us - SLACK_US, f"{log}: offset {offset} shows {due_us - now_us} us early")
+
+    def _check_lane(self, log: LogKey, offset: int, value: bytes) -> None:
+        """A message is in the lane of its priority, also after a delay; what was replayed is in the normal one
+        (I-LANE)."""
+        lane = self._lanes.get(value) if log[2] else None
+        if lane is not None:
+            fits = log[2] == lane or (log[2] == Priority.NORMAL and log[0] in self._replayed)
+            self._ground.judge("I-LANE", fits, f"{log}: offset {offset} holds what belongs into lane {lane}")
 
     # What a disk loses rightly
 

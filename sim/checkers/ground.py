@@ -7,6 +7,8 @@ Never     holds what only one of them needs.
 from __future__ import annotations
 
 from dovetail.core import wire
+from dovetail.core.codes import Priority
+from dovetail.core.kernels import LANES
 from dovetail.sim import plan
 from dovetail.sim.checkers.entries import Line, LogKey
 from dovetail.sim.checkers.rows import Rows
@@ -78,6 +80,17 @@ class Ground:
         """The log that is read: that of the lane asked for, if there are any."""
         first = self.first(request.topic, request.partition)
         return (*first[:2], request.lane) if first[2] and request.lane else first
+
+    def moved(self, request: wire.Seek) -> list[LogKey]:
+        """The logs that a seek moves, the one last that its answer tells of: where none is named, all lanes."""
+        first = self.first(request.topic, request.partition)
+        if not first[2] or request.lane:
+            return [(*first[:2], request.lane or first[2])]
+        return [(*first[:2], lane) for lane in range(1, LANES + 1)]
+
+    def lane_of(self, topic: str, priority: int) -> int:
+        """The lane that a message of this priority belongs into; 0 where the topic has none."""
+        return (priority or Priority.NORMAL) if topic in self._laned else 0
 
     def said_durable(self, asked_us: int) -> None:
         """An answer said that all that came before its request is on the disk."""

@@ -8,8 +8,12 @@ Never     judges.
 from __future__ import annotations
 
 from dovetail.core import wire
+from dovetail.core.codes import Whence
 from dovetail.sim.checkers.entries import Asked, Line, LogKey, Reader, Sub
 from dovetail.sim.checkers.ground import SLACK_US, Ground
+
+UNKNOWN = 1 << 62
+"""Past the end of any log."""
 
 
 class Readers:
@@ -81,21 +85,22 @@ class Readers:
     def seek_asked(self, line: Line, request: wire.Seek, now_us: int) -> None:
         """A group is to be moved."""
         self._ground.rows.seek(line, "seek asked", request, -1, -1)
-        log = self._ground.first(request.topic, request.partition)
-        reader = self.reader(request.group, log)
-        reader.seeking += 1
-        reader.sought_us = now_us
-        for message in reader.messages.values():
-            message.over = True
-        self.release_credit(request.group, log)
+        for log in self._ground.moved(request):
+            reader = self.reader(request.group, log)
+            reader.seeking += 1
+            reader.sought_us = now_us
+            for message in reader.messages.values():
+                message.over = True
+            self.release_credit(request.group, log)
 
     def seek_unanswered(self, request: wire.Seek) -> None:
         """It may have happened or not."""
-        reader = self.reader(request.group, self._ground.first(request.topic, request.partition))
-        reader.seeking = max(0, reader.seeking - 1)
-        for message in reader.messages.values():
-            message.excused = True
-            message.over = True
+        for log in self._ground.moved(request):
+            reader = self.reader(request.group, log)
+            reader.seeking = max(0, reader.seeking - 1)
+            for message in reader.messages.values():
+                message.excused = True
+                message.over = True
 
     def seek_refused(self, line: Line, request: wire.Seek, asked: Asked) -> None:
         """The broker says that it did not happen."""
@@ -106,15 +111,25 @@ class Readers:
         """A group was moved, at some time between question and answer: until now everybody is excused."""
         self._ground.rows.seek(line, "seek", request, offset, asked.seq)
         self._ground.said_durable(asked.at_us)
-        log = self._ground.first(request.topic, request.partition)
-        reader = self.reader(request.group, log)
+        *others, told = self._ground.moved(request)
+        for log in others:
+            # Where a time lies in the other lanes is not told: before the end of all there is.
+            is_known = request.whence == Whence.EARLIEST
+            self._moved(request.group, log, 0, 0 if is_known else UNKNOWN, asked, now_us)
+        self._moved(request.group, told, offset, offset, asked, now_us)
+
+    def _moved(self, group: str, log: LogKey, first: int, skipped: int, asked: Asked, now_us: int) -> None:
+        """A group goes on in a log somewhere from `first` to `skipped`."""
+        reader = self.reader(group, log)
         reader.seeking = max(0, reader.seeking - 1)
-        reader.skipped_below = offset
+        reader.skipped_below = skipped
         reader.sought_us = now_us
-        self.release_credit(request.group, log)
+        self.release_credit(group, log)
         for at, message in reader.messages.items():
             message.over = True
-            if at >= offset and message.acked_us < asked.at_us:
+            if at >= first and message.acked_us < asked.at_us:
+                # An acknowledgment that came before is undone with the rest: the group is owed all of it again.
+                message.perhaps = message.perhaps and message.acked_us < 0
                 message.acked_us = -1
                 message.dead = 0
                 message.rejected = False

@@ -318,6 +318,22 @@ ZOO = (
         scenarios=("lanes",),
     ),
     Mutant(
+        "seek-moves-one-lane",
+        "dovetail.core.settling",
+        "A partition that is several logs is moved in one of them: the others go on from where they were.",
+        "    last = log.id + max(0, lanes - 1)\n",
+        "    last = log.id\n",
+        scenarios=("lanes",),
+    ),
+    Mutant(
+        "priority-lost-in-waiting",
+        "dovetail.core.publish",
+        "What is delayed comes back without what it was sent with: all of it lands in the first queue.",
+        "delay.schedule(turn, log.id, request)",
+        "delay.schedule(turn, log.id - log.lane, request)",
+        scenarios=("lanes",),
+    ),
+    Mutant(
         "everybody-pays-for-one-lag",
         "dovetail.core.flow",
         "The limit is looked at where none was set: publishers of every topic are refused for one that lags.",
