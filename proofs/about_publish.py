@@ -47,7 +47,7 @@ def a_batch_goes_to_a_partition_that_exists(given: Given) -> bool:
     turn = _turn(_topic(partitions, lanes), logs, {}, Live(next_spread=given.integer("spread", 0)))
     batch = Publish("a", wanted, 1, 1, 100, (), priority=priority)
     try:
-        topic = given.call(publish._find_topic, turn, "a", wanted)
+        topic = given.call(publish._find_topic, turn, batch)
     except Refusal:
         return wanted >= partitions
     log = given.call(publish._choose_log, turn, topic, batch)

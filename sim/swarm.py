@@ -60,7 +60,7 @@ def swarm(
         events += [
             _damage(forgiving, forgiving.randrange(1_000, chaos_ms), crowd) for _ in range(forgiving.choice((1, 3)))
         ]
-    events += _levels(dice.stream(seed, "levels"), chaos_ms)
+    events += _levels(dice.stream(seed, "levels"), chaos_ms, faults)
     events.sort(key=lambda event: event.at_ms)
     return replace(crowd, events=tuple(events))
 
@@ -101,17 +101,18 @@ def _operations(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
     return events
 
 
-def _levels(random: Random, chaos_ms: int) -> list[plan.AnyEvent]:
-    """Now and then the broker does less, because an operator asks for it or memory is short."""
-    if random.random() >= 0.15:
+def _levels(random: Random, chaos_ms: int, only: Sequence[str] | None) -> list[plan.AnyEvent]:
+    """Now and then the broker does less, because an operator asks for it or memory is short, which is a fault."""
+    wanted = only is not None and plan.Pressure.__name__ in only
+    if random.random() >= 0.15 and not wanted:
         return []
     events: list[plan.AnyEvent] = []
     for _ in range(random.choice((1, 3))):
         at_ms = random.randrange(500, chaos_ms)
-        if random.random() < 0.6:
+        if random.random() < 0.6 and not wanted:
             for_ms = random.choice((0, 100, 700, 2_000))
             events.append(plan.SetLevel(at_ms=at_ms, level=random.choice(WORDS[1:]), for_ms=for_ms))
-        else:
+        elif only is None or wanted:
             percent = random.choice((86, 92, 97))
             events.append(plan.Pressure(at_ms=at_ms, for_ms=random.choice((1_200, 2_500)), memory_percent=percent))
     return events
@@ -331,5 +332,6 @@ _MAKERS: dict[Maker, type[plan.AnyEvent]] = {
     _fail_disk: plan.FailDisk,
     _fill_disk: plan.FillDisk,
 }
-KINDS = tuple(sorted({*(kind.__name__ for kind in _MAKERS.values()), plan.Damage.__name__}))
+_BESIDE = (plan.Damage, plan.Pressure)
+KINDS = tuple(sorted({kind.__name__ for kind in (*_MAKERS.values(), *_BESIDE)}))
 """The kinds of faults that a swarm knows, by name."""
