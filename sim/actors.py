@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from dovetail.core import batch, frames, inputs, wire
-from dovetail.core.codes import Acks, Priority, SettleAction, Status, Wait, Whence
+from dovetail.core.codes import Acks, NackReason, Priority, SettleAction, Status, Wait, Whence
 from dovetail.core.frames import FrameDecoder, FrameError, FrameType
 from dovetail.core.inputs import AnyInput
 from dovetail.runtime.storage.codecs import CODECS
@@ -283,7 +283,10 @@ class Producer(Client):
         self._flush()
 
     def _tries_again(self, refusal: wire.Refusal) -> bool:
-        """A batch that follows a refused one is refused for its sequence: it goes out again behind that one."""
+        """A batch that follows a refused one is refused for its sequence: it goes out again behind that one. One that
+        is said to be stored, at a place that is forgotten, is done with."""
+        if refusal.status == Status.EXISTS:
+            return False
         return bool(self._id) or refusal.status in (Status.BUSY, Status.READ_ONLY, Status.INTERNAL)
 
     def _on_answer(self, number: int) -> OnAnswer:
@@ -417,7 +420,8 @@ class Consumer(Client):
             if before is not None and before.action == action and offset != middle + 1:
                 items[-1] = wire.SettleItem(before.lease, action, before.first, offset, before.reason)
             else:
-                items.append(wire.SettleItem(message.lease, action, offset, offset, 1))
+                reason = NackReason.PROCESSING_ERROR if action == SettleAction.NACK else NackReason.UNSPECIFIED
+                items.append(wire.SettleItem(message.lease, action, offset, offset, reason))
         return items
 
     def _actions(self, topic: str, partition: int) -> Callable[[int, int], SettleAction]:

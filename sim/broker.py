@@ -163,9 +163,9 @@ class Broker:
 
     def _live(self, life: Life) -> Generator[simpy.Event, Any, None]:
         task = open_store(self._options(), f"life {life.number}", self.clock.wall_ms(), self._salt())
-        opened = yield from self._perform(life, task)
-        if opened is not None:
-            self._awake(life, *opened)
+        done = yield from self._perform(life, task)
+        if done is not None:
+            self._awake(life, *done[0])
 
     def _options(self) -> StoreOptions:
         return StoreOptions(
@@ -394,8 +394,9 @@ class Broker:
 
     # The disk, operation by operation
 
-    def _perform(self, life: Life, task: Task[T]) -> Generator[simpy.Event, Any, T | None]:
-        """Carry out a storage task in simulated time; None when the process died of it, or before it was done."""
+    def _perform(self, life: Life, task: Task[T]) -> Generator[simpy.Event, Any, tuple[T] | None]:
+        """Carry out a storage task in simulated time, for its result; None when the process died of it, or before it
+        was done."""
         try:
             op = next(task)
             while True:
@@ -418,8 +419,7 @@ class Broker:
                 else:
                     op = task.send(result)
         except StopIteration as stop:
-            value: T = stop.value
-            return value
+            return (stop.value,)
         except (OSError, Corrupted, Unusable) as error:
             if not life.over:
                 self._fail(life, error)
@@ -541,14 +541,8 @@ class Broker:
     def _lane(
         self, life: Life, task: Task[object], then: Callable[[object], None]
     ) -> Generator[simpy.Event, Any, None]:
-        done: list[object] = []
-
-        def noting() -> Task[object]:
-            done.append((yield from task))
-            return None
-
-        yield from self._perform(life, noting())
-        if done and not life.over:
+        done = yield from self._perform(life, task)
+        if done is not None and not life.over:
             then(done[0])
             self.wake()
 

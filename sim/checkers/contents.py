@@ -38,7 +38,7 @@ class Contents:
         self.shown: dict[str, dict[bytes, tuple[LogKey, int]]] = {}
         """Where each message was seen first, by topic."""
         self.due_us: dict[str, dict[bytes, int]] = {}
-        """Delayed messages by topic that have not shown up yet, and when they are due."""
+        """Messages by topic that are said to be stored, have not shown up yet, and when they are due."""
         self._lanes: dict[bytes, int] = {}
         """The lane that each message of a topic with lanes belongs into."""
         self._replayed = {event.topic for event in ground.plan.events if isinstance(event, plan.ReplayDead)}
@@ -112,12 +112,16 @@ class Contents:
     def _delay(self, line: Line, request: wire.Produce, values: Sequence[bytes], asked: Asked) -> None:
         """Delayed messages are stored: they are owed to their topic when they are due."""
         self.confirmed += len(values)
-        owed = self.due_us.setdefault(request.topic, {})
-        known = self.shown.get(request.topic, ())
         due_us = asked.at_us + request.delay_ms * 1000
-        owed.update(dict.fromkeys([value for value in values if value not in known], due_us))
+        self._owe(request.topic, values, due_us)
         now_us = self._ground.now_us
         self._ground.rows.delayed(line, request.topic, values, self._mode(values), asked, now_us, due_us)
+
+    def _owe(self, topic: str, values: Sequence[bytes], due_us: int) -> None:
+        """Messages are said to be stored, and not where: they must show in their topic."""
+        known = self.shown.get(topic, ())
+        owed = self.due_us.setdefault(topic, {})
+        owed.update(dict.fromkeys([value for value in values if value not in known], due_us))
 
     def confirm(self, line: Line, log: LogKey, base: int, values: Sequence[bytes], asked: Asked, now_us: int) -> None:
         """Messages are said to be stored at these offsets."""
@@ -140,7 +144,10 @@ class Contents:
             said = request.topic in refusal.reason and refusal.retry_after_ms > 0
             fair = self._has_sent_more_than(request.topic, self._critical.get(request.topic))
             self._ground.judge("I-FLOW", said and fair, f"a publish to {request.topic} was refused: {refusal.reason}")
-        if refusal.status in REFUSED_AT_ONCE:
+        if refusal.status == Status.EXISTS and isinstance(request, wire.Produce):
+            if request.topic not in self._ground.relaxed:
+                self._owe(request.topic, values_of(request), self._ground.now_us + request.delay_ms * 1000)
+        elif refusal.status in REFUSED_AT_ONCE:
             offered = self.offered[request.topic]
             for value in values_of(request):
                 offered[value] -= 1

@@ -48,7 +48,7 @@ class Drain:
         for topic, owed in sorted(self._contents.due_us.items()):
             late = [due_us for due_us in owed.values() if due_us < now_us]
             if owed:
-                left.append(f"{len(owed)} delayed messages of {topic} have not come, {len(late)} of them are overdue")
+                left.append(f"{len(owed)} messages owed to {topic} have not come, {len(late)} of them are overdue")
         return left
 
     def _pairs(self) -> Iterator[tuple[str, LogKey]]:

@@ -101,6 +101,7 @@ class Readers:
             for message in reader.messages.values():
                 message.excused = True
                 message.over = True
+            self.release_credit(request.group, log)
 
     def seek_refused(self, line: Line, request: wire.Seek, asked: Asked) -> None:
         """The broker says that it did not happen."""
