@@ -13,7 +13,7 @@ from dovetail.core.codes import Status
 from dovetail.core.effects import Pick, Read
 from dovetail.core.ids import Refusal
 from dovetail.core.inputs import Loaded, Picked, Publish
-from dovetail.core.kernels import due_hour
+from dovetail.core.kernels import due_hour, expiry
 from dovetail.core.names import HIDDEN
 from dovetail.core.records import BatchAppended, Moved, TopicConfig, TopicDeleted
 from dovetail.core.state import Moving, Topic
@@ -43,7 +43,7 @@ def schedule(turn: Turn, target: int, batch: Publish) -> tuple[Topic, int]:
     topic = _hour(turn, due_hour(deliver_at_ms))
     log = turn.durable.logs[topic.first_log]
     base = log.end
-    expires_at_ms = deliver_at_ms + batch.ttl_ms if batch.ttl_ms else 0
+    expires_at_ms = expiry(deliver_at_ms, batch.ttl_ms)
     append(
         turn,
         topic,

@@ -9,6 +9,8 @@ from __future__ import annotations
 RETRY_FIRST_MS = 1_000
 RETRY_CAP_MS = 60_000
 JITTER_PERCENT = 20
+LATEST_MS = (1 << 63) - 1
+"""The last instant that a stored time can name."""
 
 
 def backoff_ms(failures: int, salt: int) -> int:
@@ -58,8 +60,8 @@ def partition_of_hash(hash: int, partitions: int) -> int:
 
 
 def expiry(wall_ms: int, ttl_ms: int) -> int:
-    """The end of life of a message that arrives now and may live `ttl_ms` (0: for ever)."""
-    return wall_ms + ttl_ms if ttl_ms > 0 else 0
+    """The end of life of a message that arrives now and may live `ttl_ms` (0: for ever); as late as can be stored."""
+    return min(wall_ms + ttl_ms, LATEST_MS) if ttl_ms > 0 else 0
 
 
 def next_sequence(sequence: int, count: int) -> int:

@@ -163,10 +163,16 @@ def what_expired_stays_expired(given: Given) -> bool:
 
 @proof("I-TTL", about=kernels.expiry, sabotage=("ttl_ms > 0", "ttl_ms > 1"))
 def a_time_to_live_is_granted_in_full(given: Given) -> bool:
-    """A message with a time to live ends exactly that much after it arrived; one without has no end."""
+    """A message with a time to live ends exactly that much after it arrived, as far as 63 bits can say it; one without
+    has no end."""
     wall, ttl = given.integer("wall"), given.integer("ttl", 0)
-    ends = given.call(kernels.expiry, wall, ttl)
-    return every(implies(ttl > 0, ends == wall + ttl), implies(ttl == 0, ends == 0))
+    ends, latest = given.call(kernels.expiry, wall, ttl), (1 << 63) - 1
+    whole, cut = wall + ttl <= latest, wall + ttl > latest
+    return every(
+        implies(every(ttl > 0, whole), ends == wall + ttl),
+        implies(every(ttl > 0, cut), ends == latest),
+        implies(ttl == 0, ends == 0),
+    )
 
 
 @proof("I-CLOCK", about=kernels.clamp_wall, sabotage=("max(previous_ms", "min(previous_ms"))

@@ -107,8 +107,8 @@ def a_batch_is_stamped_when_it_arrives(given: Given) -> bool:
     return every(
         every(record.log == 1, record.base == end, record.count == count, record.size_bytes == size),
         every(record.arrival_ms == WALL_MS, record.deliver_at_ms == 0, record.handle == 77),
-        implies(ttl > 0, record.expires_at_ms == WALL_MS + ttl),
-        implies(every(ttl == 0, topic_ttl > 0), record.expires_at_ms == WALL_MS + topic_ttl),
+        implies(ttl > 0, record.expires_at_ms == kernels.expiry(WALL_MS, ttl)),
+        implies(every(ttl == 0, topic_ttl > 0), record.expires_at_ms == kernels.expiry(WALL_MS, topic_ttl)),
         implies(every(ttl == 0, topic_ttl == 0), record.expires_at_ms == 0),
     )
 

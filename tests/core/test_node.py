@@ -1,5 +1,9 @@
 """The broker without I/O, told what sockets do."""
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dovetail.core import batch, wire
 from dovetail.core.awaken import awaken
 from dovetail.core.codes import SettleAction
 from dovetail.core.committer import Committer
@@ -59,3 +63,47 @@ def test_a_lease_that_ran_out_after_its_message_was_sent_is_an_attempt() -> None
     broker.publish("a", "once")
     broker.advance(1_100)
     assert any(isinstance(record, AttemptFailed) for record in broker.records)
+
+
+_U64 = ((1 << 31), (1 << 32) + 1, (1 << 63) - 1, (1 << 64) - 1)
+_U32 = ((1 << 31), (1 << 32) - 1)
+_I32 = (-(1 << 31), -1, (1 << 31) - 1)
+_BATCHES = tuple(batch.build([(b"k", b"v", ())], timestamp_ms=made_ms) for made_ms in (-(1 << 63), 0, (1 << 63) - 1))
+
+
+@st.composite
+def _requests(draw: st.DrawFn) -> wire.Request:
+    """A request that is sound by its form, with numbers from anywhere in what its fields can hold."""
+    names, groups = st.sampled_from(("a", "b.c", "a.dlq")), st.sampled_from(("g", "h"))
+    u64, u32, i32 = (st.one_of(st.integers(0, 3), st.sampled_from(ends)) for ends in (_U64, _U32, _I32))
+    lane = st.integers(0, 5)
+    data = st.sampled_from(_BATCHES)
+    item = st.builds(wire.SettleItem, u64, st.integers(1, 4), u64, u64, st.integers(0, 255), u32, st.just("why"))
+    return draw(
+        st.one_of(
+            st.builds(wire.Publish, names, st.just(()), st.just(b"x"), u32, st.booleans()),
+            st.builds(wire.Subscribe, names, groups, st.sampled_from((0, 1, 0xFFFF)), st.booleans()),
+            st.builds(wire.Produce, names, i32, st.integers(0, 2), u64, u64, data, lane),
+            st.builds(wire.Settle, st.lists(item, max_size=2).map(tuple), st.integers(0, 1)),
+            st.builds(wire.Fetch, names, i32, u64, u32, u32, lane),
+            st.builds(wire.Commit, groups, names, i32, u64, lane),
+            st.builds(wire.Seek, groups, names, i32, st.integers(0, 3), u64, lane),
+            st.builds(wire.Credit, st.sampled_from(("1", "2", str((1 << 64) - 1))), st.sampled_from((0, 1, 0xFFFF))),
+        )
+    )
+
+
+@example([wire.Produce("a", -1, 1, delay_ms, (1 << 64) - 1, _BATCHES[0]) for delay_ms in (0, 1_000)])
+@given(st.lists(_requests(), min_size=1, max_size=12))
+def test_no_number_that_a_frame_can_carry_harms_the_broker_and_what_was_stored_is_there_after_a_crash(
+    requests: list[wire.Request],
+) -> None:
+    broker = Running()
+    for number in range(2):
+        client = broker.connect(native=number == 0)
+        client.send(*requests)
+        broker.advance(31_000)
+    before = broker.node.state.durable.logs
+    broker.crash()
+    assert broker.node.state.durable.logs == before
+    assert broker.connect().ask(wire.Heartbeat()) == wire.GenerationAnswer(0)
