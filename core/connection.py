@@ -8,8 +8,10 @@ Never     decides about messages: what it can't refuse by form it passes on.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final, assert_never
 
 from msgspec import Struct
@@ -43,6 +45,8 @@ from dovetail.core.lifecycle import ConnectionState
 from dovetail.core.wire import WireError
 
 PARTITIONS_NAMED_MAX: Final = 0xFFFF
+PARTITION_NAMED_BYTES: Final = 6
+"""What one takes in a REVOKE or ASSIGN beside its topic's name."""
 ENDED_IDS_MAX: Final = 1_000
 """Ids of ended deliveries that are remembered, to tell "too late" from "never heard of"."""
 
@@ -108,6 +112,8 @@ class Connection:
         self.closing = False
         """What is in `out` is the last that is sent; then the connection is closed."""
         self.out: list[bytes | memoryview] = []
+        self.held_bytes = 0
+        """Of answers that wait for their turn."""
         self.standing = ""
         """What is told to whoever says HELLO."""
         self._terms = terms
@@ -182,7 +188,7 @@ class Connection:
         self._introduce(arrivals)
         match message:
             case wire.Publish():
-                return self._publish(message, frame.correlation, arrivals)
+                return self._publish(message, frame, arrivals)
             case wire.Ack():
                 item = (message.message_id, SettleAction.ACK, 0)
                 return self._settle_one(FrameType.ACK, frame.correlation, *item, arrivals)
@@ -229,7 +235,8 @@ class Connection:
             case wire.Heartbeat():
                 arrivals.append(inputs.Heartbeat(me, number, message.member or ""))
             case wire.Fetch():
-                fields_ = (message.topic, message.partition, message.offset, message.bytes_max, message.wait_ms)
+                bytes_max = min(message.bytes_max, frames.batch_bytes_max(self._terms.frame_bytes_max))
+                fields_ = (message.topic, message.partition, message.offset, bytes_max, message.wait_ms)
                 arrivals.append(inputs.Fetch(me, number, *fields_, message.lane))
             case wire.Commit():
                 where = (message.group, message.topic, message.partition)
@@ -280,8 +287,8 @@ class Connection:
             self.notice(self.standing, stays=True)
         return None
 
-    def _publish(self, message: wire.Publish, correlation: int | None, arrivals: list[Arrival]) -> None:
-        number = self._register(FrameType.PUBLISH, correlation)
+    def _publish(self, message: wire.Publish, frame: Frame, arrivals: list[Arrival]) -> None:
+        number = self._register(FrameType.PUBLISH, frame.correlation)
         if names.is_hidden(message.topic):
             return self._refuse(number, Status.INVALID, names.OURS)
         size = len(message.payload) + sum(len(key.encode()) + len(value.encode()) for key, value in message.headers)
@@ -290,7 +297,8 @@ class Connection:
             return self._finish(number, wire.Refusal(Status.TOO_LARGE, 0, text).encode())
         ttl_ms = message.ttl_seconds * 1000
         what = (message.topic, message.headers, message.payload, ttl_ms, message.require_ack)
-        arrivals.append(Single(self.session, number, *what, size))
+        # Many headers take more in a batch than what they hold, and about what they take in the frame.
+        arrivals.append(Single(self.session, number, *what, len(frame.payload)))
         return None
 
     def _produce(self, frame: Frame, arrivals: list[Arrival]) -> None:
@@ -304,8 +312,14 @@ class Connection:
             return self._refuse(self._register(frame.type, correlation, silent=silent), Status.UNAUTHORIZED, denied)
         if names.is_hidden(topic):
             return self._refuse(self._register(frame.type, correlation, silent=silent), Status.INVALID, names.OURS)
-        self._introduce(arrivals)
         terms = self._terms
+        size, most = len(payload) - at, frames.batch_bytes_max(terms.frame_bytes_max)
+        if size > most:
+            reason = (
+                f"a batch of {size} bytes is over the limit of {most}, which a delivery can carry: send smaller ones"
+            )
+            return self._refuse(self._register(frame.type, correlation, silent=silent), Status.TOO_LARGE, reason)
+        self._introduce(arrivals)
         try:
             header = batch.check_produced(payload, at, record_bytes_max=terms.message_bytes_max, codecs=terms.codecs)
         except BatchTooLarge as error:
@@ -321,7 +335,7 @@ class Connection:
                 partition,
                 self._keep(memoryview(payload)[at:]),
                 count,
-                len(payload) - at,
+                size,
                 (inputs.Ask(self.session, number, 0, count),),
                 acks,
                 delay_ms,
@@ -410,6 +424,9 @@ class Connection:
                 payload = wire.SeekAnswer(answer.offset).encode()
             case Topics():
                 payload = _metadata(answer).encode()
+                if len(payload) > frames.batch_bytes_max(self._terms.frame_bytes_max):
+                    reason = f"{len(answer.topics)} topics are too many for one answer: ask with a narrower pattern"
+                    return self._refuse(number, Status.TOO_LARGE, reason)
             case _:
                 assert_never(answer)
         return self._finish(number, payload)
@@ -441,8 +458,11 @@ class Connection:
             self.out.append(data)
         else:
             self._ready[number] = data
+            self.held_bytes += len(data)
             while self._turns and self._turns[0] in self._ready:
-                self.out.append(self._ready.pop(self._turns.popleft()))
+                due = self._ready.pop(self._turns.popleft())
+                self.held_bytes -= len(due)
+                self.out.append(due)
         self._close_if_done()
 
     def _close_if_done(self) -> None:
@@ -527,13 +547,20 @@ class Connection:
 
     def revoke(self, asked: Revoke) -> None:
         """The member is to give up partitions."""
-        message = wire.Revoke(asked.group, asked.generation, _partitions(asked.partitions))
+        message = wire.Revoke(asked.group, asked.generation, self._named(asked.partitions))
         self.out.append(frames.encode(FrameType.REVOKE, message.encode()))
 
     def assign(self, given: Assign) -> None:
         """What the member has from now on."""
-        message = wire.Assign(given.group, given.generation, _partitions(given.partitions))
+        message = wire.Assign(given.group, given.generation, self._named(given.partitions))
         self.out.append(frames.encode(FrameType.ASSIGN, message.encode()))
+
+    def _named(self, partitions: Sequence[tuple[str, int]]) -> tuple[wire.TopicPartition, ...]:
+        """As many as a frame can name: for the member they are news, nothing depends on them."""
+        most = frames.batch_bytes_max(self._terms.frame_bytes_max)
+        sizes = accumulate(PARTITION_NAMED_BYTES + len(topic) for topic, _ in partitions)
+        fit = min(PARTITIONS_NAMED_MAX, bisect_right(list(sizes), most))
+        return tuple([wire.TopicPartition(topic, partition) for topic, partition in partitions[:fit]])
 
     def lease_ended(self, lease: int) -> None:
         """A lease is over: an ACK of its deliveries comes too late."""
@@ -599,11 +626,6 @@ def _settle(session: int, number: int, message: wire.Settle) -> inputs.Settle:
 
 def _item(said: wire.SettleItem) -> inputs.SettleItem:
     return inputs.SettleItem(said.lease, said.action, said.first, said.last, said.reason, said.delay_ms, said.error)
-
-
-def _partitions(named: Sequence[tuple[str, int]]) -> tuple[wire.TopicPartition, ...]:
-    """As many as a frame can name: for the member they are news, nothing depends on them."""
-    return tuple([wire.TopicPartition(topic, partition) for topic, partition in named[:PARTITIONS_NAMED_MAX]])
 
 
 def _number(text: str) -> int:

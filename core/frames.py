@@ -20,6 +20,8 @@ HEADER_BYTES: Final = 12
 CORRELATION_BYTES: Final = 4
 PAYLOAD_BYTES_MAX: Final = 10 * 1024 * 1024
 FLAG_CORRELATED: Final = 0x02
+ROOM_BYTES: Final = 1024
+"""What a payload has beside its batches at most, whoever sends it: names, numbers and a correlation."""
 
 _HEADER: Final = Layout(">IBBBBI")
 _CORRELATED_HEADER: Final = Layout(">IBBBBII")
@@ -113,6 +115,11 @@ def header(type: int, length: int, correlation: int | None = None) -> bytes:
     return _CORRELATED_HEADER.pack(MAGIC, VERSION, type, FLAG_CORRELATED, 0, length + CORRELATION_BYTES, correlation)
 
 
+def batch_bytes_max(payload_bytes_max: int) -> int:
+    """How large a batch may be that has to fit into a frame when it is sent, and again when it is delivered."""
+    return payload_bytes_max - ROOM_BYTES
+
+
 def encode(type: int, payload: bytes, correlation: int | None = None) -> bytes:
     """A whole frame."""
     return header(type, len(payload), correlation) + payload
@@ -126,10 +133,10 @@ class FrameDecoder:
     the decoder: they are reported as soon as the bytes that show them are there, and nothing comes after.
     """
 
-    __slots__ = ("_correlation", "_dead", "_error", "_head", "_held", "_max", "_missing", "_type")
+    __slots__ = ("_correlation", "_dead", "_error", "_head", "_held", "_missing", "_type", "payload_bytes_max")
 
     def __init__(self, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
-        self._max = payload_bytes_max
+        self.payload_bytes_max = payload_bytes_max
         self._dead = False
         self._head = b""  # a header that is not complete yet
         self._missing = 0  # bytes of a payload still to come
@@ -167,7 +174,7 @@ class FrameDecoder:
         unpack = _WORD_LENGTH.unpack_from
         plain = _PLAIN
         append = out.append
-        largest = self._max
+        largest = self.payload_bytes_max
         while end - at >= HEADER_BYTES:
             word, length = unpack(data, at)
             type = plain.get(word)
@@ -203,7 +210,7 @@ class FrameDecoder:
         if len(head) < HEADER_BYTES:
             self._hold_header(head, out)
             return len(data)
-        error = _judge(head, self._max)
+        error = _judge(head, self.payload_bytes_max)
         if error is not None and error.fatal:
             self._die(error, out)
             return len(data)

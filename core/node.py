@@ -480,7 +480,7 @@ class Node:
             joined is None
             or joined.ttl_ms != single.ttl_ms
             or joined.flags != flags
-            or joined.size > self.options.joined_bytes_max
+            or joined.size + single.size_bytes > self.options.joined_bytes_max
         ):
             joined = self._open[place] = _Joined(single.topic, single.ttl_ms, flags)
             self._arrivals.append(joined)
@@ -635,6 +635,7 @@ class Node:
             self._pumping[reply.session] = None
             return
         peer.line.answer(reply.request, answer)
+        self._check_held(peer)
         self._touched[reply.session] = None
 
     def _lease_ended(self, effect: LeaseEnded) -> None:
@@ -771,15 +772,24 @@ class Node:
             self._pumping[session] = None
             return
         peer.outbox.popleft()
+        before = len(peer.line.out)
         if isinstance(load, Deliver):
             _deliver(peer, load, entries)
         else:
             _answer_fetch(peer, load, entries)
-        if isinstance(peer.line, Connection):
-            peer.buffered += sum(entry.size_bytes for entry in entries)
+            self._check_held(peer)
+        # What is held for its turn is not on its way: nothing would ever say that the socket took it.
+        peer.buffered += sum(map(len, peer.line.out[before:]))
         self._touched[session] = None
         if peer.outbox:
             self._pumping[session] = None
+
+    def _check_held(self, peer: _Peer) -> None:
+        """End a connection for which too many bytes wait for the answer to an earlier request (I-BOUNDS)."""
+        if isinstance(peer.line, Connection) and peer.line.held_bytes > self.options.send_buffer_bytes_max:
+            held = peer.line.held_bytes
+            text = f"{held} bytes of answers wait for that to an earlier request: number requests, or wait in between"
+            peer.line.end(ErrorCode.TOO_SLOW, text)
 
     # The log lane
 

@@ -17,6 +17,8 @@ from dovetail.core.records import LogTrimmed, ReplayState, TopicConfig, TopicCon
 from dovetail.core.state import Tail, Topic
 from dovetail.core.turn import Turn
 
+LOGS_MAX = 0xFFFF
+"""Logs of one topic: what the wire can count."""
 HEALTH_CONFIG = TopicConfig(retention_ms=3_600_000, lag_warning=0)
 """A deep look removes what it wrote; what is left after a crash goes within the hour."""
 
@@ -103,7 +105,7 @@ def create_by_request(turn: Turn, request: CreateTopic) -> None:
         return turn.refuse(request.session, request.request, Status.INVALID, str(error))
     if name in turn.durable.topics_by_name:
         return turn.refuse(request.session, request.request, Status.EXISTS, f"topic {name!r} exists already")
-    most = turn.settings.partitions_max
+    most = min(turn.settings.partitions_max, LOGS_MAX // max(1, request.lanes))
     if not 1 <= request.partitions <= most or request.lanes not in (0, 5):
         reason = f"{request.partitions} partitions and {request.lanes} lanes: 1 to {most} partitions, 0 or 5 lanes"
         return turn.refuse(request.session, request.request, Status.INVALID, reason)

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from dovetail.core.frames import ROOM_BYTES, batch_bytes_max
 from dovetail.core.levels import PressureLimits
 from dovetail.core.node import NodeOptions
 from dovetail.core.records import SyncPolicy
@@ -183,7 +184,7 @@ SETTINGS = (
     Setting("message_max", "settings.message_bytes_max", Kind.SIZE, "The largest message.", 1),
     Setting("deliver_max", "settings.deliver_bytes_max", Kind.SIZE, "About the size of one delivery.", 1_024),
     Setting("topics_max", "settings.topics_max", Kind.WHOLE, "Topics in all.", 1, 1_000_000),
-    Setting("partitions_max", "settings.partitions_max", Kind.WHOLE, "Partitions of one topic.", 1, 65_536),
+    Setting("partitions_max", "settings.partitions_max", Kind.WHOLE, "Partitions of one topic.", 1, 65_535),
     Setting("patterns_max", "settings.patterns_max", Kind.WHOLE, "Patterns of one client or group.", 1, 100_000),
     Setting("topic_idle", "settings.topic_idle_ms", Kind.DURATION, "Empty topics made on first use go after this."),
     Setting(
@@ -473,8 +474,12 @@ def _check_together(config: Config, origins: Origins) -> None:
         raise BadConfig("topic.lease_max is shorter than topic.lease: make it as long at least")
     if config.settings.session_timeout_ms < 2 * config.heartbeat_ms and "session_timeout" in origins:
         raise BadConfig("session_timeout is shorter than two heartbeats: members would come and go; lengthen it")
-    if config.settings.message_bytes_max + 1024 > config.frame_bytes_max:
-        raise BadConfig("message_max does not fit into frame_max: make frame_max 1KiB larger at least")
+    for name, size in (
+        ("message_max", config.settings.message_bytes_max),
+        ("deliver_max", config.settings.deliver_bytes_max),
+    ):
+        if size + ROOM_BYTES > batch_bytes_max(config.frame_bytes_max):
+            raise BadConfig(f"{name} does not fit into frame_max: make frame_max 2KiB larger at least")
 
 
 def changed_by(config: Config, setting: Setting, text: str, where: str) -> Config:

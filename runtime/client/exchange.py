@@ -52,6 +52,10 @@ class Exchange:
         """How many requests have no answer so far."""
         return len(self._waiting)
 
+    def expect(self, payload_bytes_max: int) -> None:
+        """The broker's frames may be as large as this, where that is more than usual."""
+        self._decoder.payload_bytes_max = max(frames.PAYLOAD_BYTES_MAX, payload_bytes_max)
+
     def ask(self, request: Request, told: Told) -> tuple[bytes, ...]:
         """The bytes of a request whose answer goes to `told`."""
         number = self._next

@@ -107,6 +107,7 @@ class Link(asyncio.Protocol):
             case HelloAnswer():
                 self.usable = True
                 self.frame_bytes_max = reply.frame_bytes_max
+                self._exchange.expect(reply.frame_bytes_max)
                 self._silence_max = reply.session_timeout_ms / 1000
                 self._beat_after(reply.heartbeat_ms / 1000)
                 return reply

@@ -26,6 +26,7 @@ from dovetail.core.batch import NewRecord, RecordHeaders
 from dovetail.core.codes import Acks, Status
 from dovetail.core.codes import Priority as Lane
 from dovetail.core.compression import Compression
+from dovetail.core.frames import batch_bytes_max
 from dovetail.core.kernels import next_sequence
 from dovetail.core.names import message_id
 from dovetail.core.wire import Error, Produce, ProduceAnswer, Refusal
@@ -60,7 +61,6 @@ _COMPRESSIONS: Final[dict[str, Compression]] = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-_PRODUCE_HEAD_BYTES_MAX: Final = 512  # a correlation, a topic's name and the numbers of a PRODUCE
 _RECORD_OVERHEAD_BYTES: Final = 16
 _KEPT_NAMES: Final = 4096
 _NOBODY: Final = (-1, -1, -1)
@@ -333,8 +333,9 @@ class Producer:
                 producer_epoch=epoch,
                 base_sequence=sequence,
             )
-        if len(each.data) + _PRODUCE_HEAD_BYTES_MAX > link.frame_bytes_max:
-            self._too_large(each, f"a frame holds {link.frame_bytes_max} bytes, the batch has {len(each.data)}")
+        most = batch_bytes_max(link.frame_bytes_max)
+        if len(each.data) > most:
+            self._too_large(each, f"the batch has {len(each.data)} bytes, a frame has room for {most}")
             return
         route = each.route
         times = (route.delay_ms, route.ttl_ms)

@@ -22,6 +22,7 @@ from dovetail.core import batch, inputs, names
 from dovetail.core.access import Role
 from dovetail.core.codes import Priority
 from dovetail.core.effects import Appended
+from dovetail.core.frames import batch_bytes_max
 from dovetail.core.journal_format import Entry
 from dovetail.core.names import BadName
 from dovetail.core.state import Log, Topic
@@ -137,8 +138,8 @@ async def _send(gate: Gate, topic: str, load: _Load, records: list[batch.NewReco
         producer_epoch=who[1],
         base_sequence=who[2],
     )
-    if len(data) > gate.server.config.frame_bytes_max:
-        most = gate.server.config.frame_bytes_max
+    most = batch_bytes_max(gate.server.config.frame_bytes_max)
+    if len(data) > most:
         raise Trouble(413, "too_large", f"the messages have {len(data)} bytes together, the most is {most}")
 
     def make(session: int, request: int) -> inputs.Publish:

@@ -9,13 +9,13 @@ from dovetail.core import batch, frames, inputs, wire
 from dovetail.core.access import Access, Role
 from dovetail.core.codes import Acks, Outcome, Priority, SettleAction, Status, Wait, Whence
 from dovetail.core.connection import ENDED_IDS_MAX, LISTINGS_MAX, Connection, Terms
-from dovetail.core.effects import Subscribed, Topics
+from dovetail.core.effects import Assign, Subscribed, Topics
 from dovetail.core.frames import ErrorCode, Frame, FrameDecoder, FrameType
 from dovetail.core.kernels import LANES
 from dovetail.core.node import NodeOptions
 from dovetail.core.records import BatchAppended, TopicConfig
 from dovetail.core.state import Settings
-from tests.core.running import START_WALL_MS, Client, Running
+from tests.core.running import START_WALL_MS, Client, Running, refusal
 
 
 def values(delivery: wire.Deliver) -> list[bytes]:
@@ -31,6 +31,10 @@ def values(delivery: wire.Deliver) -> list[bytes]:
 def produce(topic: str, *texts: str, **fields: int) -> wire.Produce:
     data = batch.build([(None, text.encode(), ()) for text in texts], timestamp_ms=1)
     return wire.Produce(topic, fields.pop("partition", -1), Acks.STORED, 0, 0, bytes(data), **fields)
+
+
+def one_record(size: int) -> bytes:
+    return bytes(batch.build([(None, bytes(size), ())], timestamp_ms=1))
 
 
 def test_hello_is_answered_with_the_terms() -> None:
@@ -338,14 +342,105 @@ def test_who_takes_nothing_of_what_was_sent_is_told_why_and_closed() -> None:
 
 
 @pytest.mark.parametrize(("more", "batches"), [(0, [2]), (1, [1, 1])])
-def test_messages_are_joined_until_there_are_more_bytes_of_them_than_a_batch_may_have(
-    more: int, batches: list[int]
-) -> None:
+def test_messages_are_joined_as_long_as_they_fit_a_batch(more: int, batches: list[int]) -> None:
     broker = Running()
     client = broker.connect(native=False)
-    large = bytes(broker.node.options.joined_bytes_max - 64 + more)
-    client.send(wire.Publish("t", (), large), wire.Publish("t", (), b"x"))
+    small = wire.Publish("t", (), b"x")
+    large = bytes(broker.node.options.joined_bytes_max - 64 - 2 * len(small.encode()) + 1 + more)
+    client.send(wire.Publish("t", (), large), small)
     assert [record.count for record in broker.records if isinstance(record, BatchAppended)] == batches
+
+
+def test_messages_of_little_but_headers_count_with_what_their_headers_take() -> None:
+    broker = Running()
+    broker.node.options = NodeOptions(joined_bytes_max=10_000)
+    client = broker.connect(native=False)
+    client.send(*[wire.Publish("t", (("", ""),) * 1_000, b"") for _ in range(12)])
+    sizes = [record.size_bytes for record in broker.records if isinstance(record, BatchAppended)]
+    assert len(sizes) > 1
+    assert max(sizes) <= broker.node.options.joined_bytes_max
+
+
+def test_what_is_stored_is_delivered_and_fetched_in_frames_within_the_limit() -> None:
+    """The longest name, and the most that a PRODUCE may carry."""
+    topic, frame_bytes_max = "t" * 240, 1 << 16
+    most = frames.batch_bytes_max(frame_bytes_max)
+    sized = {len(each): each for size in range(most - 100, most) if len(each := one_record(size)) in (most, most + 1)}
+    broker = Running()
+    broker.node.terms = replace(broker.node.terms, frame_bytes_max=frame_bytes_max)
+    client = broker.connect()
+    refused = client.ask(wire.Produce(topic, 0, Acks.STORED, 0, 0, sized[most + 1]))
+    assert isinstance(refused, wire.Refusal)
+    assert (refused.status, str(most) in refused.reason) == (Status.TOO_LARGE, True)
+    for _ in range(3):
+        assert isinstance(client.ask(wire.Produce(topic, 0, Acks.STORED, 0, 0, sized[most])), wire.ProduceAnswer)
+    reader = broker.connect()
+    reader.ask(wire.Subscribe(topic, "g", 1))
+    (delivered,) = reader.take(FrameType.DELIVER)
+    reader.send(wire.Fetch(topic, 0, 0, 0xFFFFFFFF))
+    (fetched,) = reader.take(FrameType.RESPONSE)
+    assert most < len(delivered.payload) <= frame_bytes_max
+    assert most < len(fetched.payload) <= frame_bytes_max
+
+
+def test_a_list_that_no_frame_holds_is_refused_and_a_narrower_one_is_not() -> None:
+    broker = Running()
+    for number in range(3):
+        broker.create(f"many.{number}", partitions=300, lanes=LANES)
+    broker.node.terms = replace(broker.node.terms, frame_bytes_max=1 << 16)
+    client = broker.connect()
+    refused, found = client.ask(wire.Metadata("many.#")), client.ask(wire.Metadata("many.1"))
+    assert isinstance(refused, wire.Refusal)
+    assert (refused.status, "narrower" in refused.reason) == (Status.TOO_LARGE, True)
+    assert isinstance(found, wire.MetadataAnswer)
+    assert len(found.topics[0].logs) == 300 * LANES
+
+
+@pytest.mark.parametrize("lanes", [0, LANES])
+def test_a_topic_has_no_more_logs_than_a_list_can_count(lanes: int) -> None:
+    broker, most = Running(Settings(session_timeout_ms=1 << 50, partitions_max=1_000_000)), 0xFFFF // max(1, lanes)
+    request = inputs.CreateTopic(broker.operator.session, 1, "t", most + 1, lanes, TopicConfig())
+    answer = refusal(broker.ask(lambda me, number: replace(request, request=number)))
+    assert (answer.status, f"1 to {most} partitions" in answer.reason) == (Status.INVALID, True)
+
+
+def test_a_member_is_told_as_many_of_its_partitions_as_a_frame_can_name() -> None:
+    line = Connection(1, "peer", Terms(frame_bytes_max=1 << 16), lambda data: 1)
+    line.assign(Assign(1, "g", 1, tuple(("t" * 240, number) for number in range(1_000))))
+    (said,) = FrameDecoder(1 << 16).feed(b"".join(line.out))
+    assert isinstance(said, Frame)
+    message = wire.decode_message(said.type, said.payload)
+    assert isinstance(message, wire.Assign)
+    assert [each.partition for each in message.partitions] == list(range(((1 << 16) - 1024) // 246))
+
+
+def test_a_delivery_is_not_held_up_by_answers_that_wait_for_their_turn() -> None:
+    broker = Running()
+    broker.create("late")
+    client = broker.connect()
+    client.ask(produce("t", *["x" * 600_000] * 2))
+    client.send(wire.Fetch("late", 0, 0, 1_000, 60_000), wire.Fetch("t", 0, 0, 1 << 21))
+    assert client.take(FrameType.RESPONSE) == []
+    broker.publish("late", "here")
+    first, second = client.take(FrameType.RESPONSE)
+    assert (len(first.payload) < 1_000, len(second.payload) > 1_000) == (True, True)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_who_has_too_many_answers_wait_for_that_to_an_earlier_request_is_told_how_to_ask(numbered: bool) -> None:
+    broker = Running()
+    broker.node.options = NodeOptions(send_buffer_bytes_max=10_000)
+    broker.create("late")
+    client = broker.connect()
+    client.ask(produce("t", "x" * 1_000))
+    client.send(wire.Fetch("late", 0, 0, 1_000, 60_000))
+    ask = wire.Fetch("t", 0, 0, 1_000)
+    for number in range(20):
+        if not client.is_closed:
+            broker.node.receive(client.session, frames.encode(ask.TYPE, ask.encode(), number if numbered else None))
+            broker.settle_down()
+    assert client.is_closed != numbered
+    assert any("number requests" in text for text in client.errors()) != numbered
 
 
 def test_a_delivery_that_takes_several_reads_has_each_message_once() -> None:

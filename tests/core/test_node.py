@@ -1,6 +1,6 @@
 """The broker without I/O, told what sockets do."""
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.core import batch, wire
@@ -94,6 +94,7 @@ def _requests(draw: st.DrawFn) -> wire.Request:
 
 
 @example([wire.Produce("a", -1, 1, delay_ms, (1 << 64) - 1, _BATCHES[0]) for delay_ms in (0, 1_000)])
+@settings(max_examples=50)
 @given(st.lists(_requests(), min_size=1, max_size=12))
 def test_no_number_that_a_frame_can_carry_harms_the_broker_and_what_was_stored_is_there_after_a_crash(
     requests: list[wire.Request],
@@ -102,7 +103,7 @@ def test_no_number_that_a_frame_can_carry_harms_the_broker_and_what_was_stored_i
     for number in range(2):
         client = broker.connect(native=number == 0)
         client.send(*requests)
-        broker.advance(31_000)
+        broker.jump(31_000)
     before = broker.node.state.durable.logs
     broker.crash()
     assert broker.node.state.durable.logs == before
