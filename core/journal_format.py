@@ -272,7 +272,7 @@ def encode_frame(
     taken for evidence of one.
     """
     check(synced_lsn < lsn, "I-LSN", synced_lsn, lsn)
-    body: list[bytes | memoryview] = [_MARK.pack(_MARK_ITEM, 8, salt)] if salt else []
+    body: list[bytes | memoryview] = [_mark(salt)] if salt else []
     plain: list[AnyRecord] = []
     for item in items:
         if isinstance(item, Entry):
@@ -338,6 +338,16 @@ def records_of(items: Iterable[Item]) -> Iterator[AnyRecord]:
     """The records that `items` stand for, entries as their `BatchAppended`."""
     for item in items:
         yield item.record if isinstance(item, Entry) else item
+
+
+def is_of(frame: Frame, salt: int) -> bool:
+    """Whether a frame carries the mark of the data directory with this salt; 0 asks for none."""
+    mark = _mark(salt)
+    return frame.body[: len(mark)] == mark
+
+
+def _mark(salt: int) -> bytes:
+    return _MARK.pack(_MARK_ITEM, 8, salt) if salt else b""
 
 
 def first_frame_of(buffer: Buffer) -> tuple[int, int]:
@@ -408,7 +418,7 @@ def whole_frames(buffer: Buffer, at: int, lsn: int, salt: int) -> Iterator[Frame
     of the segment's former life have lower lsns and prove nothing."""
     data = buffer if isinstance(buffer, bytes | bytearray) else bytes(buffer)
     view = memoryview(data)
-    mark = _MARK.pack(_MARK_ITEM, 8, salt) if salt else b""
+    mark = _mark(salt)
     while (at := data.find(MAGIC, at)) >= 0 and len(data) - at >= FRAME_HEADER_BYTES:
         _, version, _, _, length, found_lsn, wall_ms, synced_lsn, chained, crc = _FRAME.unpack_from(data, at)
         body = at + FRAME_HEADER_BYTES

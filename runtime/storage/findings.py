@@ -96,9 +96,9 @@ class Corrupted(Exception):
         return self.about("DIR")
 
     def about(self, directory: str) -> str:
-        """What is lost, and the one command that goes on without it."""
-        lost = [finding for finding in self.findings if finding.outcome is Outcome.LOST]
-        lines = "\n".join(f"  {finding}" for finding in lost)
+        """What is lost, what else is not as it was written, and the one command that goes on without it."""
+        in_order = sorted(self.findings, key=lambda finding: finding.outcome is not Outcome.LOST)
+        lines = "\n".join(f"  {finding}" for finding in in_order)
         return (
             f"the data directory is damaged:\n{lines}\n"
             "Restore it from a backup, or go on without the damaged part, which is kept in quarantine/: "

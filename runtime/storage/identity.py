@@ -51,7 +51,10 @@ def _crc(fields: dict[str, object]) -> str:
 
 def decode(text: bytes) -> Identity:
     """The identity in a file's text; ValueError when it was damaged."""
-    fields = json.loads(text)
+    try:
+        fields = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if not isinstance(fields, dict) or fields.pop("crc32c", None) != _crc(fields):
         raise ValueError("its checksum does not hold")
     if fields["format"] != FORMAT:

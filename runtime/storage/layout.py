@@ -18,6 +18,9 @@ QUARANTINE = "quarantine"
 LANES = ("critical", "high", "normal", "low", "background")
 BESIDE = ".tmp"
 """How a file that is not whole yet ends."""
+SPARE = "spare-"
+NUMBER_MAX = 2**63 - 1
+"""No lsn, offset or segment comes near: a file that is named by more is none of ours."""
 
 
 class StoreOptions(Struct, frozen=True):
@@ -45,7 +48,7 @@ def journal_path(number: int) -> str:
 
 def spare_path(number: int) -> str:
     """A segment that is ready to be begun: never read, whatever is in it."""
-    return f"{JOURNAL}/spare-{number:020}"
+    return f"{JOURNAL}/{SPARE}{number:020}"
 
 
 def checkpoint_path(lsn: int) -> str:
@@ -64,4 +67,5 @@ def log_path(topic: str, partition: int, lane: int, lanes: int) -> str:
 def number_of(name: str, suffix: str) -> int | None:
     """The number a file is named by; None when it is not such a file."""
     stem = name.removesuffix(suffix)
-    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() else None
+    is_number = name.endswith(suffix) and len(stem) == 20 and stem.isascii() and stem.isdecimal()
+    return int(stem) if is_number and int(stem) <= NUMBER_MAX else None

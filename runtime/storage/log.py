@@ -35,13 +35,15 @@ from dovetail.runtime.storage.index import Index, Point
 from dovetail.runtime.storage.layout import BESIDE, StoreOptions, number_of
 
 CHUNK_BYTES = 256 << 10
+NO_OFFSET = 2**63
+"""Beyond every offset there is."""
 
 
 class LogDamaged(Corrupted):
     """An entry that can't be read as it was written."""
 
-    def __init__(self, log: int, path: str, position: int, offset: int, reason: str) -> None:
-        found = Finding(Outcome.LOST, path, position, reason, log=log, first=offset, last=offset)
+    def __init__(self, log: int, path: str, position: int, offset: int, reason: str, last: int = -1) -> None:
+        found = Finding(Outcome.LOST, path, position, reason, log=log, first=offset, last=max(offset, last))
         super().__init__((found,))
         self.position = position
         self.reason = reason
@@ -217,6 +219,11 @@ class LogFiles:
         """The offset after a part's last one."""
         return self.parts[place + 1].base if place + 1 < len(self.parts) else self.end
 
+    def base_after(self, part: Part) -> int:
+        """Where the part after this one begins; beyond every offset for the last."""
+        place = files.last_up_to(self.parts, part.base, key=_base) + 1
+        return self.parts[place].base if place < len(self.parts) else NO_OFFSET
+
     def landing(self, part: Part, offset: int) -> Task[Point]:
         """Where to begin looking for `offset`, checked against what lies there."""
         index = yield from self.index_of(part)
@@ -301,13 +308,14 @@ class LogFiles:
         for part in self.parts:
             arrivals.append((yield from self.first_arrival_ms(part)))
         if self.parts:
-            arrivals.append((yield from self._last_arrival_ms()))
+            arrivals.append((yield from self.last_arrival_ms()))
         return tuple(
             PartInfo(part.base, self.end_of(place), part.size, arrivals[place], arrivals[place + 1])
             for place, part in enumerate(self.parts)
         )
 
-    def _last_arrival_ms(self) -> Task[int]:
+    def last_arrival_ms(self) -> Task[int]:
+        """When the newest entry arrived."""
         if self._newest_ms is None:
             point = yield from self.landing(self.parts[-1], self.end - 1)
             walk = Walk(self, self.parts[-1], point.position, CHUNK_BYTES)
@@ -375,7 +383,7 @@ class LogFiles:
 
 
 class Walk:
-    """Goes from entry to entry of a part; `position` is where the next one begins."""
+    """Goes from entry to entry of a part, to where the next part begins; `position` is where the next entry does."""
 
     def __init__(self, files: LogFiles, part: Part, position: int, chunk_bytes: int) -> None:
         self.position = position
@@ -386,13 +394,14 @@ class Walk:
         self._chunk = chunk_bytes
         self._buffer = b""
         self._start = position
+        self._stop = files.base_after(part)
         if position == 0:
             self.offset = part.base
 
     def next(self) -> Task[Entry | None]:
         """The entry at `position`, None at the part's end; `LogDamaged` when it is not whole."""
         left = self._part.size - self.position
-        if left <= 0:
+        if left <= 0 or self.offset >= self._stop:
             return None
         while True:
             at = self.position - self._start
@@ -421,10 +430,10 @@ class Walk:
     def check_end(self, end: int) -> None:
         """`LogDamaged` unless the part's last entry was the one before `end`."""
         if self.offset not in (-1, end):
-            raise self._damaged(f"the entries end before offset {self.offset}, they should before {end}")
+            raise self._damaged(f"the entries end before offset {self.offset}, they should before {end}", end - 1)
 
-    def _damaged(self, reason: str) -> LogDamaged:
-        return LogDamaged(self._files.log, self._part.path, self.position, max(self.offset, 0), reason)
+    def _damaged(self, reason: str, last: int = -1) -> LogDamaged:
+        return LogDamaged(self._files.log, self._part.path, self.position, max(self.offset, 0), reason, last)
 
 
 def _base(part: Part) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from dovetail.core.evolve import evolve_frame
-from dovetail.core.ids import ordered
+from dovetail.core.ids import Bug, ordered
 from dovetail.core.journal_format import (
     SEGMENT_HEADER_BYTES,
     Entry,
@@ -48,6 +48,7 @@ from dovetail.runtime.storage.logs import Logs
 from dovetail.runtime.storage.scan import (
     FoundSegment,
     Scanned,
+    claim,
     frames_after,
     items_of,
     list_segments,
@@ -134,6 +135,7 @@ def examine(
     """Read checkpoints, journal and the ends of all logs; changes nothing."""
     kept = yield from load_checkpoints()
     segments, leftovers = yield from list_segments()
+    segments = claim(segments, whose.salt)
     fold = Fold(kept.newest, sum(segment.size_bytes for segment in segments), on_progress)
     first = next((segment.header.first_lsn for segment in segments if segment.header), 1)
     older = min(kept.newest.lsn, max(kept.older_lsn, first - 1)) if kept.newest.lsn else 0
@@ -141,7 +143,7 @@ def examine(
     fold.say("looking at the logs")
     surveys, strangers = yield from survey_logs(options, kept.newest, fold.durable, fold.starts)
     rescued = yield from rescue(surveys, scanned, kept.newest.lsn)
-    findings += kept.findings + _missing_journal(kept, segments) + scanned.findings
+    findings += kept.findings + _missing_journal(kept, segments) + scanned.findings + fold.findings
     findings += judge_logs(surveys, rescued, strangers, fold.durable)
     return Examined(whose, created, kept, segments, leftovers, fold, scanned, surveys, strangers, rescued, findings)
 
@@ -233,13 +235,22 @@ class Fold:
         self.done_bytes = 0
         self.starts: dict[int, int] = {}
         """Where logs that are younger than the checkpoint began."""
+        self.findings: tuple[Finding, ...] = ()
+        """The frame that makes no sense after what came before it: the state ends there."""
         self._total = total_bytes
         self._said = 0
         self._on_progress = on_progress
 
     def visit(self, frame: Frame) -> None:
+        if self.findings:
+            return
         items = items_of(frame)
-        self.durable = evolve_frame(self.durable, frame.lsn, frame.wall_ms, records_of(items))
+        try:
+            self.durable = evolve_frame(self.durable, frame.lsn, frame.wall_ms, records_of(items))
+        except (Bug, KeyError) as error:
+            reason = f"what was decided makes no sense after what the checkpoint and the frames before say: {error}"
+            self.findings = (Finding(Outcome.LOST, JOURNAL, 0, reason, frame.lsn),)
+            return
         self._note(frame, items)
 
     def visit_leniently(self, frame: Frame, items: list[Item]) -> int:
@@ -293,7 +304,7 @@ def load_checkpoints() -> Task[Checkpoints]:
         try:
             durable = checkpoint.decode(data)
             if durable.lsn != lsn:
-                raise FormatError(f"it holds the state at lsn {durable.lsn}")
+                raise FormatError(f"it is {checkpoint_path(durable.lsn)} under another name")
         except NewerFormat as error:
             raise Unusable(f"{path}: {error}: use a newer version of dovetail") from error
         except FormatError as error:

@@ -38,6 +38,7 @@ from dovetail.runtime.storage.disk import (
 from dovetail.runtime.storage.findings import Finding, Outcome
 from dovetail.runtime.storage.layout import QUARANTINE
 from dovetail.runtime.storage.log import LogDamaged, LogFiles, Part, Walk
+from dovetail.runtime.storage.survey import covers
 
 FINDINGS = "findings.json"
 HOLE_OFFSETS_MAX = 2**31 - 1
@@ -113,7 +114,7 @@ def fill(files: LogFiles, have: dict[int, Entry], end: int) -> Task[list[Finding
     entries: list[Entry] = []
     at = files.end
     bases = sorted(base for base in have if base >= at)
-    arrival_ms = 0
+    arrival_ms = (yield from files.last_arrival_ms()) if files.parts else 0
     for base in [*bases, end]:
         if at < base and at < end:
             upto = min(base, end)
@@ -143,6 +144,14 @@ class Damage(Struct, frozen=True):
     def finding(self, start: int) -> Finding:
         """What it means for a log that begins at `start`."""
         outcome = Outcome.LOST if self.last >= start else Outcome.UNNEEDED
+        return self._finding(outcome)
+
+    def made_whole_by(self, known: dict[int, Entry]) -> Finding:
+        """What it means when these entries take the place of what can't be read."""
+        within = [entry for base, entry in sorted(known.items()) if self.first <= base <= entry.last <= self.last]
+        return self._finding(Outcome.REPAIRED if covers(within, self.first, self.last + 1) else Outcome.LOST)
+
+    def _finding(self, outcome: Outcome) -> Finding:
         return Finding(outcome, self.path, self.position, self.reason, log=self.log, first=self.first, last=self.last)
 
 
@@ -172,7 +181,7 @@ def damages(files: LogFiles, end: int, has_read: Callable[[int], None]) -> Task[
 
 def _skip(files: LogFiles, part: Part, walk: Walk) -> Task[None]:
     """Move a walk behind damage, to the next whole entry; to the end of everything when there is none."""
-    data: bytes = yield Read(part.path, walk.position, max(0, part.size - walk.position))
+    data = yield from _rest(part, walk.position)
     for at, entry in find_entries(data, files.log):
         if entry.base > walk.offset:
             walk.position, walk.offset = walk.position + at, entry.base
@@ -180,21 +189,54 @@ def _skip(files: LogFiles, part: Part, walk: Walk) -> Task[None]:
     walk.position, walk.offset = part.size, 2**63
 
 
-def mend(files: LogFiles, place: int, lsn: int) -> Task[list[str]]:
-    """Put holes into a part in the place of what can't be read; gives where the damaged bytes are kept."""
+def _rest(part: Part, position: int) -> Task[bytes]:
+    """What a part holds from a position on; a link to nowhere, which can't even be opened, holds nothing."""
+    data: bytes = (yield Read(part.path, position, part.size - position)) if part.size > position else b""
+    return data
+
+
+def astray(files: LogFiles, places: Iterable[int]) -> Task[dict[int, Entry]]:
+    """Whole entries that lie in the wrong one of these parts, by base offset: somebody mixed files up."""
+    found: dict[int, Entry] = {}
+    for place in places:
+        part = files.parts[place]
+        for _, entry in find_entries((yield from _rest(part, 0)), files.log):
+            if not part.base <= entry.base <= entry.last < files.end_of(place):
+                found.setdefault(entry.base, entry)
+    return found
+
+
+def mend(files: LogFiles, place: int, lsn: int, known: dict[int, Entry]) -> Task[list[str]]:
+    """Make a part whole from what can be read of it and from the entries that are `known`, the rest of it holes; gives
+    where the damaged bytes are kept."""
     part = files.parts[place]
-    data: bytes = yield Read(part.path, 0, part.size)
+    end = files.end_of(place)
+    data = yield from _rest(part, 0)
     path = yield from room_aside(f"{part.path}.whole", lsn)
     yield from replace_file(path, (data,))
+    found = {base: entry for base, entry in known.items() if part.base <= base <= entry.last < end}
+    found.update((entry.base, entry) for _, entry in find_entries(data, files.log) if part.base <= entry.last < end)
     entries: list[Entry] = []
-    at, arrival_ms = part.base, 0
-    for _, entry in find_entries(data, files.log):
-        if entry.base >= at and entry.last < files.end_of(place):
-            entries += [*holes(files.log, at, entry.base, arrival_ms), entry]
+    at, arrival_ms = part.base, (yield from _arrival_near(files, place))
+    for base, entry in sorted(found.items()):
+        if base >= at:
+            entries += [*holes(files.log, at, base, entry.record.arrival_ms), entry]
             at, arrival_ms = entry.last + 1, entry.record.arrival_ms
-    entries += holes(files.log, at, files.end_of(place), arrival_ms)
+    entries += holes(files.log, at, end, arrival_ms)
     yield from files.replace_part(part, entries)
     return [path]
+
+
+def _arrival_near(files: LogFiles, place: int) -> Task[int]:
+    """About when a part began of which nothing can be read: retention must not take it, or the one before it, for older
+    than it is."""
+    for near in (place + 1, place - 1):
+        if 0 <= near < len(files.parts):
+            try:
+                return (yield from files.first_arrival_ms(files.parts[near]))
+            except LogDamaged:
+                continue
+    return 0
 
 
 def holes(log: int, first: int, end: int, arrival_ms: int) -> list[Entry]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dovetail.core.files import Loss, judge_loss
 from dovetail.core.journal_format import (
@@ -32,12 +33,13 @@ from dovetail.core.journal_format import (
     evidence,
     find_frame,
     first_frame_of,
+    is_of,
     read_frame,
     whole_frames,
 )
 from dovetail.runtime.storage.disk import Read, Task, list_dir
 from dovetail.runtime.storage.findings import Finding, Outcome, Unusable
-from dovetail.runtime.storage.layout import JOURNAL, journal_path, number_of
+from dovetail.runtime.storage.layout import BROKER, JOURNAL, SPARE, journal_path, number_of
 
 Visit = Callable[[Frame], None]
 
@@ -83,7 +85,7 @@ class Scanned(Struct, frozen=True):
 
 
 def list_segments() -> Task[tuple[list[FoundSegment], list[str]]]:
-    """The segments by number, and the paths of spares and leftovers."""
+    """The segments by number, and the paths of spares; whatever else people put there is left alone."""
     segments: list[FoundSegment] = []
     others: list[str] = []
     for info in (yield from list_dir(JOURNAL)):
@@ -91,7 +93,8 @@ def list_segments() -> Task[tuple[list[FoundSegment], list[str]]]:
         if info.is_dir:
             continue
         if number is None:
-            others.append(f"{JOURNAL}/{info.name}")
+            if info.name.startswith(SPARE):
+                others.append(f"{JOURNAL}/{info.name}")
             continue
         path = journal_path(number)
         head: bytes = yield Read(path, 0, SEGMENT_HEADER_BYTES)
@@ -109,6 +112,25 @@ def _found(number: int, path: str, size_bytes: int, head: bytes) -> FoundSegment
     if header.number != number:
         return FoundSegment(number, path, size_bytes, None, f"it says it is segment {header.number}")
     return FoundSegment(number, path, size_bytes, header)
+
+
+def claim(segments: list[FoundSegment], salt: int) -> list[FoundSegment]:
+    """The segments, those of other data directories without their headers."""
+    claimed = [
+        replace(each, header=None, problem="it belongs to another data directory") if _is_strange(each, salt) else each
+        for each in segments
+    ]
+    if any(each.header for each in segments) and not any(each.header for each in claimed):
+        raise Unusable(
+            f"{BROKER} and the journal belong to different data directories: put back the one that belongs here. If "
+            f"the journal is right, remove {BROKER}, which is made anew; if it is not, move its files away, and "
+            "`dovetail log verify` says what is lost without them"
+        )
+    return claimed
+
+
+def _is_strange(segment: FoundSegment, salt: int) -> bool:
+    return segment.header is not None and segment.header.salt != salt
 
 
 def scan(segments: list[FoundSegment], salt: int, older_lsn: int, covered_lsn: int, visit: Visit) -> Task[Scanned]:
@@ -195,7 +217,7 @@ class _Scanner:
             self.synced = max(self.synced, proof.synced_lsn, bound - 1 if bound else 0)
             if not self._judge(segment, data, at, problem, proof):
                 return False
-            at = self._resume(segment, data, at, bound)
+            at = self._resume(segment, data, at, bound, isinstance(problem, NoFrame))
         return bound is not None and self.lsn >= bound
 
     def _enter(self, segment: FoundSegment, data: bytes) -> bool:
@@ -204,7 +226,7 @@ class _Scanner:
         if header is None:
             if not self.begun and len(data) >= SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES:
                 self.lsn, self.crc = first_frame_of(memoryview(data)[SEGMENT_HEADER_BYTES:])
-            whole = isinstance(read_frame(data, SEGMENT_HEADER_BYTES, self.lsn, self.crc), Frame)
+            whole = isinstance(self._frame(data, SEGMENT_HEADER_BYTES), Frame)
             self._note(Outcome.UNNEEDED if whole else Outcome.LOST, segment, 0, segment.problem, self.lsn)
             self.begun = True
             return whole
@@ -228,7 +250,7 @@ class _Scanner:
         first, position, chained = self.lsn, at, self.crc
         problem: NoFrame | Damage | None = None
         while bound is None or self.lsn < bound:
-            found = read_frame(data, at, self.lsn, self.crc)
+            found = self._frame(data, at)
             if not isinstance(found, Frame):
                 problem = found
                 break
@@ -240,6 +262,13 @@ class _Scanner:
         if self.lsn > first:
             self.spans.append(Span(segment.path, position, at, first, self.lsn - 1, chained))
         return at, problem
+
+    def _frame(self, data: bytes, at: int) -> Frame | NoFrame | Damage:
+        """What lies at `at`, where the next frame would begin."""
+        found = read_frame(data, at, self.lsn, self.crc)
+        if isinstance(found, Frame) and not is_of(found, self.salt):
+            return Damage("the frame belongs to another data directory")
+        return found
 
     def _judge(self, segment: FoundSegment, data: bytes, at: int, problem: NoFrame | Damage, proof: Evidence) -> bool:
         """Whether to go on without the frame that is not there; notes what that means."""
@@ -256,8 +285,9 @@ class _Scanner:
             self._note(_OUTCOMES[loss], segment, at, reason, self.lsn)
         return loss is Loss.UNNEEDED
 
-    def _resume(self, segment: FoundSegment, data: bytes, at: int, bound: int | None) -> int | None:
-        """After damage that a checkpoint covers: where the first frame that is needed begins, if it is here."""
+    def _resume(self, segment: FoundSegment, data: bytes, at: int, bound: int | None, is_end: bool) -> int | None:
+        """After damage that a checkpoint covers: where the first frame that is needed begins, if it is here.
+        `is_end`: nothing lies where the chain breaks off."""
         wanted = self.covered + 1
         if bound is not None and wanted >= bound:
             self.lsn = bound
@@ -272,6 +302,10 @@ class _Scanner:
             self._note(Outcome.LOST, segment, at, "no frame where one must be", wanted)
         elif proof.last_lsn:
             self._note(Outcome.CUT, segment, at, "an unfinished commit", wanted)
+        elif is_end:
+            # All that a checkpoint covers was synced before it: what is gone may have gone further.
+            reason = "the journal ends before the checkpoint: whatever was decided after that is lost"
+            self._note(Outcome.LOST, segment, at, reason, wanted)
         return None
 
     def _note(self, outcome: Outcome, segment: FoundSegment, position: int, reason: str, lsn: int) -> None:

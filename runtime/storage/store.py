@@ -8,7 +8,7 @@ Never     starts a thread or does an operation itself: each procedure is a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from dovetail.runtime.storage.disk import Lock, MakeDir, Task, Unlock, list_dir,
 from dovetail.runtime.storage.findings import Finding, Progress, Reading, RecoveryReport
 from dovetail.runtime.storage.layout import CHECKPOINTS, LOCK, StoreOptions, checkpoint_path, number_of
 from dovetail.runtime.storage.recover import Recovered, recover
-from dovetail.runtime.storage.salvage import count_aside, damages, mend, move_aside, write_findings
+from dovetail.runtime.storage.salvage import astray, count_aside, damages, mend, move_aside, write_findings
 
 PREPARE_BYTES = 1 << 20
 """How much of a spare segment is written at a time, at least: it must be ready when the other half is full."""
@@ -185,17 +185,22 @@ class Store:
         if len(lsns) >= CHECKPOINTS_KEPT:
             yield from self._journal.free(lsns[-CHECKPOINTS_KEPT])
 
-    def mend(self, on_progress: Callable[[Progress], None] | None = None) -> Task[tuple[list[Finding], list[str]]]:
-        """Read every entry of every log and put holes in the place of what can't be read; gives what was found
-        and where the damaged bytes are kept. Takes long: it is for repairs."""
+    def mend(
+        self, known: Mapping[int, dict[int, Entry]], on_progress: Callable[[Progress], None] | None = None
+    ) -> Task[tuple[list[Finding], list[str]]]:
+        """Read every entry of every log and make whole what can't be read, from the entries of each log that are
+        `known` and from what lies in the wrong file; what neither gives becomes a hole. Gives what was found and where
+        the damaged bytes are kept. Takes long: it is for repairs."""
         findings: list[Finding] = []
         kept: list[str] = []
         reading = Reading(sum(part.size for files in self._logs.files.values() for part in files.parts), on_progress)
-        for _, files in sorted(self._logs.files.items()):
+        for number, files in sorted(self._logs.files.items()):
             found = yield from damages(files, files.end, reading.has_read)
-            findings += (damage.finding(0) for damage in found)
-            for place in sorted({damage.place for damage in found}):
-                kept += yield from mend(files, place, self._written_lsn)
+            places = sorted({damage.place for damage in found})
+            have = {**known.get(number, {}), **(yield from astray(files, places))}
+            findings += (damage.made_whole_by(have) for damage in found)
+            for place in places:
+                kept += yield from mend(files, place, self._written_lsn, have)
         if kept:
             kept.insert(0, (yield from write_findings(tuple(findings), self._written_lsn)))
         return findings, kept

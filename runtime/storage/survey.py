@@ -41,7 +41,8 @@ def survey_logs(
     options: StoreOptions, before: Durable, durable: Durable, starts: dict[int, int]
 ) -> Task[tuple[list[Survey], list[str]]]:
     """Every log of the state that has files, and the directories that belong to no topic."""
-    present = {info.name for info in (yield from list_dir(TOPICS)) if info.is_dir}
+    found = yield from list_dir(TOPICS)
+    present = {info.name for info in found}
     known = Logs(options)
     known.know(durable)
     surveys: list[Survey] = []
@@ -54,7 +55,8 @@ def survey_logs(
         infos = (yield from list_dir(files.directory)) if name in present else []
         files.adopt(infos)
         surveys.append((yield from survey(files, end)))
-    strangers = sorted(name for name in present if _is_topic(name) and name not in durable.topics_by_name)
+    directories = sorted(info.name for info in found if info.is_dir)
+    strangers = [name for name in directories if _is_topic(name) and name not in durable.topics_by_name]
     return surveys, strangers
 
 
@@ -144,7 +146,7 @@ def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy)
     path = each.part.path if each.part else files.directory
     first = max(each.found, log.start)
     if first < each.end:
-        outcome = Outcome.REPAIRED if _covers(rescued, first, each.end) else Outcome.LOST
+        outcome = Outcome.REPAIRED if covers(rescued, first, each.end) else Outcome.LOST
         reason = each.problem or "ends before its last entry"
         yield Finding(outcome, path, each.position, reason, log=log.id, first=first, last=each.end - 1)
     front = files.parts[0].base if files.parts else each.end
@@ -158,7 +160,7 @@ def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy)
         yield Finding(outcome, path, each.position, reason, log=log.id, first=log.end, last=each.ahead - 1)
 
 
-def _covers(entries: list[Entry], first: int, end: int) -> bool:
+def covers(entries: list[Entry], first: int, end: int) -> bool:
     """Whether entries hold `first..end` (excluded) without a gap."""
     reached = min(first, entries[0].base) if entries else end
     for entry in entries:

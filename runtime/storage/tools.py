@@ -98,15 +98,31 @@ def _verify(options: StoreOptions, on_progress: Report | None) -> Task[Verified]
 
 def repair(options: StoreOptions, wall_ms: int, salt: int, on_progress: Report | None = None) -> Task[Repaired]:
     """Go on without what is damaged: afterwards a broker starts, and `verify` finds nothing lost."""
-    yield from _whose()
+    known = yield from _locked(_journalled(options, on_progress))
     store, opened = yield from open_store(options, HOLDER, wall_ms, salt, on_progress, go_on_without_damage=True)
     try:
-        findings, kept = yield from store.mend(on_progress)
+        findings, kept = yield from store.mend(known, on_progress)
     except Exception:
         yield Unlock(LOCK)
         raise
     yield from store.close()
     return Repaired(opened.report, tuple(findings), (*opened.report.quarantined, *kept))
+
+
+def _journalled(options: StoreOptions, on_progress: Report | None) -> Task[dict[int, dict[int, Entry]]]:
+    """Of each log that is damaged, what the journal has and no compaction has seen: by log and base offset."""
+    found = yield from _examine(options, on_progress)
+    reading = Reading(0, None)
+    known: dict[int, dict[int, Entry]] = {}
+    for each in found.surveys:
+        if (yield from damages(each.files, each.end, reading.has_read)):
+            known[each.files.log] = {}
+    for span in found.scanned.spans if known else ():
+        for frame in (yield from read_span(span)):
+            for item in items_of(frame) if frame.lsn > found.kept.older_lsn else ():
+                if isinstance(item, Entry) and item.record.log in known:
+                    known[item.record.log][item.base] = item
+    return known
 
 
 def dump_journal(options: StoreOptions, emit: Emit, with_records: bool = False) -> Task[None]:

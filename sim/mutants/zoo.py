@@ -387,7 +387,7 @@ ZOO = (
         "repair-looks-at-the-end-alone",
         "dovetail.runtime.storage.tools",
         "The repair mends what a start looks at, and leaves older damage where it is.",
-        "        findings, kept = yield from store.mend(on_progress)\n",
+        "        findings, kept = yield from store.mend(known, on_progress)\n",
         "        findings, kept = (), ()  # type: ignore[assignment]\n",
         scenarios=("damage-repaired",),
     ),

@@ -49,11 +49,11 @@ def entry(log: int, base: int, values: Sequence[bytes], arrival_ms: int = 1, key
 class Broker:
     """Commits what it is told, and remembers what was promised."""
 
-    def __init__(self, disk: Disk, options: StoreOptions = SMALL, **kwargs: bool) -> None:
+    def __init__(self, disk: Disk, options: StoreOptions = SMALL, salt: int = SALT, **kwargs: bool) -> None:
         self.disk = disk
         self.store: Store
         self.opened: Opened
-        self.store, self.opened = run(disk, open_store(options, "a test", 1, SALT, **kwargs))
+        self.store, self.opened = run(disk, open_store(options, "a test", 1, salt, **kwargs))
         self.durable: Durable = self.opened.durable
         self.crc = self.opened.crc
         self.synced_lsn = self.durable.lsn

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.core.evolve import evolve_frame
 from dovetail.core.journal_format import Item, encode_frame, records_of
@@ -34,6 +35,7 @@ from dovetail.runtime.storage.disk import (
     Write,
     list_dir,
     remove_file,
+    replace_file,
     run,
 )
 from dovetail.runtime.storage.findings import Corrupted, Outcome, Unusable
@@ -531,3 +533,124 @@ def test_a_part_of_holes_in_front_of_a_log_is_synced_with_its_name() -> None:
     (found,) = run(disk, fill_front(files, 0))
     assert (found.first, found.last) == (0, files.parts[1].base - 1)
     assert (files.parts[0].base, files.parts[0].is_dirty, files.has_new_names) == (0, True, True)
+
+
+def brought(disk: SimDisk, other: SimDisk, prefix: str) -> None:
+    """Put the other directory's files of this kind in the place of our own."""
+    for path, _ in list(disk.files()):
+        if path.startswith(prefix):
+            disk.remove(path)
+    for path, data in other.files():
+        if path.startswith(prefix):
+            run(disk, replace_file(path, (data,)))
+
+
+def used(salt: int, messages: int = 30) -> tuple[SimDisk, Broker]:
+    """A directory with messages before and after its checkpoint, whose process was killed."""
+    disk = sim_disk()
+    broker = Broker(disk, TINY, salt)
+    log = broker.create("orders")
+    group = broker.join("billing", log)
+    for number in range(messages):
+        broker.publish(log, b"%d of %d" % (number, salt))
+        if number == messages // 2:
+            broker.checkpoint()
+    broker.settle(group, log, 0, 4)
+    disk.kill()
+    return disk, broker
+
+
+@pytest.mark.parametrize("prefix", ["journal/", "broker.json"])
+def test_a_journal_or_broker_json_of_another_directory_is_refused(prefix: str) -> None:
+    disk, _ = used(SALT)
+    other, _ = used(SALT + 2)
+    brought(disk, other, prefix)
+    before = dict(disk.files())
+    for go_on_without_damage in (False, True):
+        with pytest.raises(Unusable, match="belong to different data directories: put back the one that belongs here"):
+            Broker(disk, TINY, go_on_without_damage=go_on_without_damage)
+    before.pop("lock")
+    assert {path: data for path, data in disk.files() if path != "lock"} == before
+
+
+def test_a_segment_of_another_directory_is_none_of_the_journal_and_is_put_aside() -> None:
+    disk, broker = used(SALT)
+    other, _ = used(SALT + 2)
+    segments = [path for path, _ in disk.files() if path.endswith(".wal")]
+    run(disk, replace_file(segments[-1], (dict(other.files())[segments[-1]],)))
+    with pytest.raises(Corrupted, match="it belongs to another data directory") as caught:
+        Broker(disk, TINY)
+    assert caught.value.findings[0].path == segments[-1]
+    again = Broker(disk, TINY, go_on_without_damage=True)
+    assert again.read_all(1) == broker.read_all(1)
+    assert any(path.endswith(segments[-1]) for path in again.opened.report.quarantined)
+
+
+def test_a_checkpoint_of_another_directory_that_does_not_fit_the_journal_is_told_of() -> None:
+    disk, broker = used(SALT)
+    other, _ = used(SALT + 2, messages=20)
+    entries = broker.read_all(1)
+    for path, _ in list(disk.files()):
+        if path.startswith("checkpoints/"):
+            disk.remove(path)
+    state = replace(broker.durable, lsn=broker.durable.lsn - 3, logs=Broker(other, TINY).durable.logs)
+    run(disk, replace_file(f"checkpoints/{state.lsn:020}.ckpt", tuple(checkpoint.encode(state))))
+    with pytest.raises(Corrupted, match="makes no sense") as caught:
+        Broker(disk, TINY)
+    assert caught.value.findings[0].lsn == state.lsn + 1
+    again = Broker(disk, TINY, go_on_without_damage=True)
+    assert set(again.read_all(1)) <= set(entries)
+    assert again.read_all(1)[-1] == entries[-1]
+
+
+def test_a_journal_that_ends_before_the_checkpoint_is_missed() -> None:
+    disk, _ = used(SALT)
+    older = disk.copy()
+    broker = Broker(disk, TINY)
+    broker.settle(1, 1, 5, 9)
+    broker.checkpoint()
+    broker.settle(1, 1, 10, 14)
+    disk.kill()
+    brought(disk, older, "journal/")
+    with pytest.raises(Corrupted, match="the journal ends before the checkpoint") as caught:
+        Broker(disk, TINY)
+    assert [each.lsn for each in caught.value.findings if each.outcome is Outcome.LOST] == [broker.durable.lsn]
+    assert len(Broker(disk, TINY, go_on_without_damage=True).read_all(1)) == 30
+
+
+def test_what_is_none_of_the_journals_is_left_alone_beside_it() -> None:
+    disk, broker = used(SALT)
+    strangers = ("README", "00000000000000000000.wal.bak", "٤" * 20 + ".wal", "9" * 20 + ".wal")
+    for name in strangers:
+        run(disk, replace_file(f"journal/{name}", (b"not ours",)))
+    again = Broker(disk, TINY)
+    assert again.opened.report.findings == ()
+    assert again.durable == broker.durable
+    assert {f"journal/{name}" for name in strangers} <= dict(disk.files()).keys()
+
+
+def test_what_is_told_of_damage_begins_with_what_is_lost_and_leaves_nothing_out() -> None:
+    disk, _ = used(SALT)
+    for path, _ in list(disk.files()):
+        if path.startswith("checkpoints/"):
+            disk.flip(path, 99)
+        if path.endswith("00.wal"):
+            disk.remove(path)
+    with pytest.raises(Corrupted) as caught:
+        Broker(disk, TINY)
+    told = caught.value.about("/srv/my data").splitlines()
+    assert "(lost" in told[1]
+    assert [line for line in told if line.startswith("  checkpoints/")]
+    assert told[-1].endswith("dovetail log repair '/srv/my data' --yes")
+
+
+def test_a_topics_directory_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    disk = RealDisk(os.fspath(tmp_path))
+    broker = Broker(disk)
+    broker.publish(broker.create("orders"), b"x")
+    broker.checkpoint()
+    broker.close()
+    shutil.rmtree(tmp_path / "topics/orders")
+    (tmp_path / "topics/orders").write_text("not a directory")
+    with pytest.raises(DiskError, match=r"topics/orders.* a directory is needed there: move the file away"):
+        Broker(disk)

@@ -237,9 +237,11 @@ def test_a_segment_that_was_prepared_and_not_begun_is_known_whatever_its_frames_
         decode_segment_header(bytes(SEGMENT_HEADER_BYTES) + b"of an earlier life")
 
 
-@pytest.mark.parametrize("text", [b"5", b"null", b"[]", b'"x"', b"{}", b'{"crc32c": "00000000"}', b"no JSON", b""])
+@pytest.mark.parametrize(
+    "text", [b"5", b"null", b"[]", b'"x"', b"{}", b'{"crc32c": "00000000"}', b"no JSON", b"", b"[" * 99_999]
+)
 def test_an_identity_that_is_none_is_known_as_damaged(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"checksum|Expecting"):
+    with pytest.raises(ValueError, match=r"checksum|Expecting|nested"):
         identity.decode(text)
 
 

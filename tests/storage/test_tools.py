@@ -13,8 +13,8 @@ from dovetail.cli.log import app
 from dovetail.core.names import NAME_BYTES_MAX
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.storage import tools
-from dovetail.runtime.storage.disk import run
-from dovetail.runtime.storage.findings import Outcome, Progress
+from dovetail.runtime.storage.disk import replace_file, run
+from dovetail.runtime.storage.findings import Corrupted, Outcome, Progress
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.sim.disk import SimDisk
@@ -22,11 +22,13 @@ from tests.storage.build import SALT, SMALL, Broker, sim_disk, values_of
 
 
 def filled(disk: SimDisk | RealDisk, options: StoreOptions = SMALL) -> Broker:
+    """Thirty messages that the journal need not have any more."""
     broker = Broker(disk, options)
     log = broker.create("orders")
     group = broker.join("billing", log)
     for number in range(30):
         broker.publish(log, b"message %d" % number * 10)
+    broker.checkpoint()
     broker.settle(group, log, 0, 9)
     broker.checkpoint()
     return broker
@@ -92,6 +94,99 @@ def test_a_part_that_is_gone_becomes_a_hole() -> None:
     assert run(disk, tools.verify(SMALL)).is_sound
 
 
+def test_a_repair_takes_from_the_journal_what_a_log_has_lost() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, StoreOptions(journal_segment_bytes=1 << 20, log_segment_bytes=2048))
+    log = broker.create("orders")
+    published = [broker.publish(log, b"message %d" % number * 10) for number in range(30)]
+    broker.checkpoint()
+    broker.close()
+    path = next(path for path, _ in disk.files() if path.endswith("00.log"))
+    disk.flip(path, 300 * 8)
+    assert not run(disk, tools.verify(SMALL)).is_sound
+    done = run(disk, tools.repair(SMALL, 1, SALT))
+    assert [(each.path, each.outcome) for each in done.findings] == [(path, Outcome.REPAIRED)]
+    again = Broker(disk)
+    assert again.read_all(log) == published
+    again.close()
+    assert run(disk, tools.verify(SMALL)).findings == ()
+
+
+def test_a_repair_takes_nothing_from_the_journal_that_a_compaction_may_have_seen() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, StoreOptions(journal_segment_bytes=1 << 20, log_segment_bytes=2048))
+    log = broker.create("orders")
+    for number in range(30):
+        broker.publish(log, b"message %d" % number * 10)
+    for _ in range(2):
+        broker.checkpoint()
+        broker.publish(log, b"later")
+    broker.close()
+    disk.flip(next(path for path, _ in disk.files() if path.endswith("00.log")), 300 * 8)
+    (found,) = run(disk, tools.repair(SMALL, 1, SALT)).findings
+    assert found.outcome is Outcome.LOST
+
+
+def test_files_that_were_mixed_up_are_put_right_by_a_repair() -> None:
+    disk = sim_disk()
+    broker = filled(disk)
+    entries = broker.read_all(1)
+    broker.close()
+    one, other = [path for path, _ in disk.files() if path.endswith(".log")][1:3]
+    contents = dict(disk.files())
+    run(disk, replace_file(one, (contents[other],)))
+    run(disk, replace_file(other, (contents[one],)))
+    done = run(disk, tools.repair(SMALL, 1, SALT))
+    assert {each.outcome for each in done.findings} == {Outcome.REPAIRED}
+    assert Broker(disk).read_all(1) == entries
+
+
+def test_what_lies_behind_a_parts_last_entry_is_read_by_nobody() -> None:
+    disk = sim_disk()
+    broker = filled(disk)
+    entries = broker.read_all(1)
+    broker.close()
+    path, data = next((path, data) for path, data in disk.files() if path.endswith("00.log"))
+    run(disk, replace_file(path, (data + b"hello" * 100,)))
+    assert run(disk, tools.verify(SMALL)).is_sound
+    again = Broker(disk)
+    assert again.read_all(1) == entries
+    assert [run(disk, again.store.offset_at(1, entry.record.arrival_ms)) for entry in entries] == list(range(30))
+
+
+def test_a_part_that_is_a_link_to_nowhere_becomes_a_hole(tmp_path: Path) -> None:
+    disk = RealDisk(os.fspath(tmp_path))
+    broker = filled(disk)
+    entries = broker.read_all(1)
+    second, third = run(disk, broker.store.parts(1))[1:3]
+    broker.close()
+    path = tmp_path / f"topics/orders/0/{second.base:020}.log"
+    path.unlink()
+    path.symlink_to("nowhere")
+    with pytest.raises(Corrupted, match=f"offsets {second.base} to {third.base - 1}"):
+        Broker(disk).read(1, second.base)
+    disk.close()
+    assert not run(disk, tools.verify(SMALL)).is_sound
+    run(disk, tools.repair(SMALL, 1, SALT))
+    assert Broker(disk).read_all(1) == [entry for entry in entries if not second.base <= entry.base < third.base]
+
+
+@pytest.mark.parametrize("size", [0, 300])
+def test_what_becomes_a_hole_is_about_as_old_as_it_was(size: int) -> None:
+    disk = sim_disk()
+    broker = filled(disk)
+    before = run(disk, broker.store.parts(1))
+    broker.close()
+    path = f"topics/orders/0/{before[1].base:020}.log"
+    content = dict(disk.files())[path]
+    run(disk, replace_file(path, (content[size + 1 :] if size else b"",)))
+    run(disk, tools.repair(SMALL, 1, SALT))
+    parts = run(disk, Broker(disk).store.parts(1))
+    assert [each.base for each in parts] == [each.base for each in before]
+    assert before[1].first_arrival_ms <= parts[1].first_arrival_ms <= before[2].first_arrival_ms
+    assert all(each.last_arrival_ms >= old.last_arrival_ms for each, old in zip(parts, before, strict=True))
+
+
 def test_what_an_earlier_repair_kept_is_never_replaced() -> None:
     disk = sim_disk()
     filled(disk).close()
@@ -112,6 +207,8 @@ def test_a_topic_with_the_longest_name_there_is_can_be_repaired(tmp_path: Path) 
     name = "x" * NAME_BYTES_MAX
     entries = [broker.publish(broker.create(name), b"m" * 100)]
     entries += [broker.publish(1, b"m" * 100) for _ in range(3)]
+    broker.checkpoint()
+    broker.create("another")
     broker.checkpoint()
     broker.close()
     log = tmp_path / "topics" / name / "0" / f"{0:020}.log"
@@ -177,7 +274,7 @@ def test_the_command_verifies_dumps_and_repairs(data: Path) -> None:
     assert json.loads(verified.stdout)["sound"] is True
     dumped = runner.invoke(app, ["dump", os.fspath(data), "logs", "--records", "--json"])
     assert len([json.loads(line) for line in dumped.stdout.splitlines()]) == 30
-    assert "TopicCreated" in runner.invoke(app, ["dump", os.fspath(data)]).stdout
+    assert "Settled" in runner.invoke(app, ["dump", os.fspath(data)]).stdout
     state = runner.invoke(app, ["dump", os.fspath(data), "state", "--json"])
     assert [
         json.loads(line)["config"]["max_retries"] for line in state.stdout.splitlines() if '"topic","id"' in line
