@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dovetail.core import cursor as cursors
-from dovetail.core import intervals, producers, stories
+from dovetail.core import intervals, names, producers, stories
 from dovetail.core.cursor import Cursor
 from dovetail.core.ids import check, ordered
 from dovetail.core.kernels import clamp_wall
@@ -185,7 +185,16 @@ def _replay(durable: Durable, record: ReplayStarted | Replayed | ReplayChanged) 
         durable = _removed(durable, record.log, record.offset, record.offset)
     else:
         job = replace(job, state=record.state, reason=record.reason)
+        if record.state == ReplayState.RUNNING:
+            job = replace(job, dead_end=deaths(durable, job.items))
     return replace(durable, replays=durable.replays.set(job.id, job))
+
+
+def deaths(durable: Durable, items: tuple[tuple[int, str, int], ...]) -> int:
+    """How many messages of the topics that a replay goes to have died, ever."""
+    targets = dict.fromkeys([target for _, target, _ in items])
+    found = [durable.topics_by_name.get(names.dead_letters_of(names.topic_name(target)) or "") for target in targets]
+    return sum(durable.logs[durable.topics[topic].first_log].end for topic in found if topic is not None)
 
 
 def _removed(durable: Durable, log: int, first: int, last: int) -> Durable:

@@ -257,6 +257,7 @@ class ReplayStarted(Record, frozen=True, tag=31):
     pause_lag: int
     pause_deaths: int
     dead_end: int
+    """How many messages of the topics it goes to had died before."""
     at_ms: int
 
 

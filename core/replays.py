@@ -11,6 +11,7 @@ from dovetail.core import flow, intervals, names, polls, timers, topics
 from dovetail.core.append import append
 from dovetail.core.codes import Priority, Status
 from dovetail.core.effects import Copy, Done, ReplayBegun
+from dovetail.core.evolve import deaths
 from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import ChangeReplay, Copied, Publish, RemoveDead, StartReplay
 from dovetail.core.publish import record_of
@@ -37,7 +38,7 @@ def start(turn: Turn, request: StartReplay) -> None:
     number = turn.durable.next_replay
     rate = min(request.rate or RATE_MAX, RATE_MAX)
     limits = (rate, request.pause_lag, request.pause_deaths)
-    turn.emit(ReplayStarted(number, log.id, request.items, *limits, log.end, turn.wall_ms))
+    turn.emit(ReplayStarted(number, log.id, request.items, *limits, deaths(turn.durable, request.items), turn.wall_ms))
     turn.set_timer(turn.mono_ms, (timers.REPLAY, number, 0))
     return turn.reply_stored(request.session, request.request, ReplayBegun(number))
 
@@ -95,9 +96,9 @@ def tick(turn: Turn, number: int) -> None:
         turn.emit(ReplayChanged(number, ReplayState.ABORTED, "its dead-letter topic was deleted"))
         return
     turn.set_timer(turn.mono_ms + TICK_MS, (timers.REPLAY, number, 0))
-    died = log.end - replay.dead_end
+    died = deaths(turn.durable, replay.items) - replay.dead_end if replay.pause_deaths else 0
     if replay.pause_deaths and died >= replay.pause_deaths:
-        turn.emit(ReplayChanged(number, ReplayState.PAUSED, f"{died} messages died again since it began"))
+        turn.emit(ReplayChanged(number, ReplayState.PAUSED, f"{died} messages died again since it last began"))
         return
     if replay.pause_lag and _lag(turn, replay) >= replay.pause_lag:
         return

@@ -100,6 +100,7 @@ class Replay(Struct, frozen=True, gc=False):
     pause_lag: int
     pause_deaths: int
     dead_end: int
+    """How many messages of the topics it goes to had died when it began, or was resumed."""
     started_ms: int
     done: int = 0
     state: int = 0

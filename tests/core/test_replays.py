@@ -176,6 +176,39 @@ def test_a_replay_pauses_when_messages_die_again() -> None:
     assert found.done < 20
 
 
+def test_a_replay_that_paused_itself_goes_on_when_it_is_resumed_and_counts_anew() -> None:
+    broker = with_dead_letters(30)
+    again = broker.consumer("again")
+    again.subscribe("a", "g", credit=1_000)
+    job = replay(broker, tuple(range(30)), target="a", rate=100, pause_deaths=5)
+
+    def until_it_pauses() -> Replay:
+        for _ in range(20):
+            again.settle(SettleAction.REJECT)
+            broker.advance(100)
+        return broker.node.state.durable.replays[job.id]
+
+    paused = until_it_pauses()
+    assert paused.state == ReplayState.PAUSED
+    broker.ask(lambda me, number: inputs.ChangeReplay(me, number, job.id, ReplayState.RUNNING))
+    resumed = until_it_pauses()
+    assert resumed.state == ReplayState.PAUSED
+    assert resumed.done > paused.done
+
+
+def test_a_replay_into_another_topic_pauses_when_messages_die_there() -> None:
+    broker = with_dead_letters(20)
+    again = broker.consumer("again")
+    again.subscribe("a.again", "g", credit=1_000)
+    job = replay(broker, tuple(range(20)), rate=50, pause_deaths=5)
+    for _ in range(20):
+        again.settle(SettleAction.REJECT)
+        broker.advance(100)
+    found = broker.node.state.durable.replays[job.id]
+    assert found.state == ReplayState.PAUSED
+    assert found.done < 20
+
+
 def test_what_is_not_there_or_under_way_already_is_refused() -> None:
     broker = with_dead_letters(3)
     replay(broker, (0, 1, 2), rate=1)
