@@ -234,7 +234,7 @@ def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: t
         _skip(turn, owner, log, progress, first, last)
         return None
     if cursor.islands or cursor.attempts:
-        return _recovered_chunk(turn, owner, log, progress, cursor, first, last, batch)
+        return _recovered_chunk(turn, owner, log, progress, cursor, first, last, batches[at:])
     return first, last, batch.expires_at_ms, not batch.flags & EntryFlag.NO_ACK
 
 
@@ -246,9 +246,17 @@ def _skip(turn: Turn, owner: int, log: int, progress: Progress, first: int, last
 
 
 def _recovered_chunk(
-    turn: Turn, owner: int, log: int, progress: Progress, cursor: Cursor, first: int, last: int, batch: BatchMeta
+    turn: Turn,
+    owner: int,
+    log: int,
+    progress: Progress,
+    cursor: Cursor,
+    first: int,
+    last: int,
+    batches: tuple[BatchMeta, ...],
 ) -> Chunk | None:
     """Fresh offsets after a restart: some are settled already, some have failed attempts behind them."""
+    batch = batches[0]
     open_ranges = intervals.gaps(cursor.islands, first, last)
     if not open_ranges:
         turn.progress[owner, log] = replace(progress, next=last + 1)
@@ -273,7 +281,7 @@ def _recovered_chunk(
             return None
         length = kernels.retry_length(last - first + 1, failures, attempts_max)
         retries = [
-            Retry(turn.mono_ms, left, right, "", batch.expires_at_ms, keys.between((batch,), left, right))
+            Retry(turn.mono_ms, left, right, "", batch.expires_at_ms, keys.between(batches, left, right))
             for left in range(first, last + 1, length)
             for right in [min(last, left + length - 1)]
         ]

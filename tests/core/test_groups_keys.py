@@ -98,6 +98,18 @@ def test_keys_are_kept_together_after_a_restart() -> None:
     assert set(at) == {RED, BLUE}
 
 
+def test_what_failed_before_a_restart_keeps_its_key_also_behind_the_first_batch() -> None:
+    team = crew("anna", credit=10)
+    team.vanish("anna")
+    team.publish_keys(RED)
+    team.publish_keys(BLUE)
+    team.enter("anna", "key-ordered")
+    team.ack(team.leases_of("anna")[0].id, "anna", SettleAction.NACK)
+    team.crash()
+    team.enter("anna", "key-ordered")
+    assert [lease.keys for lease in team.leases_of("anna")] == [(RED,), (BLUE,)]
+
+
 acts = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.lists(st.sampled_from((RED, BLUE, GREEN, NO_KEY)), min_size=1, max_size=6)),
