@@ -5,7 +5,8 @@ is full or ripe (the linger time is over), as long as fewer than `in_flight_max`
 they all are, ripe batches go on growing, so that a slow broker gets larger batches instead of more.
 
 Promises  of the batches that a lane has to send, the one opened first goes first, also among those that came back
-          after a lost connection or, once their lane's wait is over, after BUSY; every
+          after a lost connection or, once their lane's wait is over, after BUSY; the lane of one that came back after a
+          lost connection goes before the others; every
           message added leaves through `leave`, exactly once; no lane is kept that holds nothing.
 Never     looks at a clock or a socket, builds bytes, or knows what a token is.
 """
@@ -160,7 +161,7 @@ class Outbox(Generic[T]):
         lane = self._lanes[batch.route]
         lane.in_flight -= 1
         insort(lane.closed, batch, key=_order)
-        self._list(batch.route, lane)
+        self._list_first(batch.route, lane)
 
     def block(self, batch: Batch[T]) -> None:
         """The broker is busy: the batch comes back, and its lane waits for `unblock`."""
@@ -225,6 +226,14 @@ class Outbox(Generic[T]):
         if lane.sendable and not lane.listed:
             lane.listed = True
             self._ring.append(route)
+
+    def _list_first(self, route: Route, lane: _Lane[T]) -> None:
+        """What was sent before goes before what was not: it may have numbers that come before theirs."""
+        if lane.listed:
+            self._ring.remove(route)
+        lane.listed = lane.sendable
+        if lane.listed:
+            self._ring.appendleft(route)
 
     def _remove(self, batch: Batch[T], lane: _Lane[T]) -> None:
         del self._batches[batch.number]

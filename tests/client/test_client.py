@@ -190,6 +190,21 @@ async def test_a_broker_that_stays_busy_is_asked_as_often_as_retries_say() -> No
             await confirmed
 
 
+async def test_a_batch_that_waits_for_a_busy_broker_leaves_its_numbers_to_those_that_go_before_it() -> None:
+    async with meeting() as (_, client, line), client.producer("orders", linger_ms=0, idempotent=True) as producer:
+        await producer.send(b"x", partition=0)
+        _, correlation = await line.request(Produce)
+        line.answer(correlation, Refusal(Status.BUSY, 100, "orders has too much lag"))
+        await producer.send(b"y", partition=0, ttl=3_600)
+        numbers: dict[bytes, int] = {}
+        for _ in range(2):
+            request, correlation = await line.request(Produce)
+            numbers[stored(request)[0]] = batch.read_header(request.batch).base_sequence
+            line.answer(correlation, ProduceAnswer(0, 0, 0))
+    assert list(numbers.values()) == [0, 1]
+    assert set(numbers) == {b"x", b"y"}
+
+
 async def test_a_large_message_does_not_take_its_neighbours_with_it() -> None:
     async with meeting() as (_, client, line), client.producer("orders") as producer:
         futures = [await producer.send(value) for value in (b"a", b"LARGE", b"b")]

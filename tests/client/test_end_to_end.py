@@ -10,7 +10,7 @@ import pytest
 from dovetail.core.codes import Status
 from dovetail.runtime.client import Backoff, Client, Message, Outcome, Refused, Subscription, connect
 from dovetail.runtime.client.partitioning import PartitionerName
-from dovetail.runtime.client.producer import CompressionName
+from dovetail.runtime.client.producer import CompressionName, Priority
 from tests.client.broker import config, serving
 
 QUICK = Backoff(first=0.005, longest=0.05)
@@ -359,7 +359,8 @@ async def test_an_idempotent_producer_stores_each_message_once_whatever_is_kille
         async with dv.producer("orders", idempotent=True, batch_bytes=200) as orders:
             futures = []
             for number, text in enumerate(texts):
-                futures.append(await orders.send(text, priority="high" if number % 5 == 0 else "normal"))
+                priority: Priority = "high" if number % 5 == 0 else "normal"
+                futures.append(await orders.send(text, priority=priority, ttl=3_600 * (number % 3)))
                 if number in (150, 300, 450):
                     await futures[number - 50]
                     await broker.kill()
