@@ -124,7 +124,7 @@ def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most
             return Served(sent, False)
         retry = progress.retries[0]
         if kernels.is_expired(retry.expires_at_ms, turn.wall_ms):
-            turn.progress[owner, log] = leases.without_retry(progress, retry)
+            turn.progress[owner, log] = leases.without_next_retry(progress)
             turn.expire(owner, log, retry.first, retry.last)
             continue
         member = _pick(turn, owner, keys.allowed(turn, owner, log, ring, retry.keys), retry.avoid)
@@ -139,7 +139,7 @@ def _send_retry(
 ) -> int:
     failures, _ = intervals.lookup(turn.cursor(owner, log).attempts, retry.first)
     last = min(retry.last, retry.first + min(most, member.credit_max - member.in_flight) - 1)
-    progress = leases.without_retry(progress, retry)
+    progress = leases.without_next_retry(progress)
     if last < retry.last:
         progress = replace(progress, retries=(replace(retry, first=last + 1), *progress.retries))
     turn.progress[owner, log] = progress

@@ -273,6 +273,6 @@ def _history(told: Stories, offset: int) -> str:
     return json.encode(story).decode()
 
 
-def without_retry(progress: Progress, retry: Retry) -> Progress:
-    """The progress after `retry` was taken up."""
-    return replace(progress, retries=tuple(other for other in progress.retries if other is not retry))
+def without_next_retry(progress: Progress) -> Progress:
+    """The progress after the first of what waits for another try was taken up."""
+    return replace(progress, retries=progress.retries[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.core import cursor as cursors
-from dovetail.proofs.engine import Given, every, implies, negated, some
+from dovetail.proofs.engine import Given, every, implies, negated, some, unchanged
 from dovetail.proofs.registry import ALL, Sabotage, proof
 from dovetail.proofs.shapes import (
     ISLANDS_MAX,
@@ -124,7 +124,7 @@ def a_failure_settles_nothing(given: Given) -> bool:
     """A failed attempt leaves floor and islands as they are, and the cursor well-formed."""
     before = cursor(given)
     after = given.call(cursors.fail, before, given.integer("first"), given.integer("last"), given.integer("attempt", 1))
-    return every(after.floor == before.floor, after.islands is before.islands, is_well_formed(after))
+    return every(after.floor == before.floor, unchanged(after.islands, before.islands), is_well_formed(after))
 
 
 @proof("I-FLOOR", about=cursors.unsettled, scope=CURSORS, sabotage=("max(first, cursor.floor)", "first"))

@@ -122,7 +122,8 @@ def _gone(given: Given, parts: list[PartInfo], start: int) -> list[PartInfo]:
     """The parts below a start, which must be the beginning of one or the end of all."""
     count = sum(1 for part in parts if part.end <= start)
     boundary = parts[count].base if count < len(parts) else parts[-1].end
-    assert start == boundary, "a start inside a part"
+    if start != boundary:
+        raise ValueError("a start inside a part")
     return parts[:count]
 
 

@@ -139,7 +139,7 @@ def a_frame_is_taken_exactly_when_it_is_whole_and_next(given: Given) -> bool:
     def read() -> tuple[str, *tuple[int, ...]]:
         found = journal_format.read_frame(cast(bytes, Buffer(content, size)), at, lsn, chained)
         if isinstance(found, NoFrame | Damage):
-            return (type(found).__name__,)
+            return (found.__class__.__name__,)
         body = cast(Buffer, found.body)
         numbers = found.lsn, found.wall_ms, found.synced_lsn, found.previous_crc, found.crc
         return "Frame", *numbers, body.start, body.size, found.end

@@ -13,7 +13,7 @@ from dovetail.core.ids import Refusal
 from dovetail.core.inputs import Publish
 from dovetail.core.records import BatchAppended
 from dovetail.core.state import Durable, Producer, SentBatch
-from dovetail.proofs.engine import Given, every, negated, some
+from dovetail.proofs.engine import Given, every, negated, some, unchanged
 from dovetail.proofs.registry import proof
 
 SENT = "bounded: up to 5 batches remembered of one producer in one log; sequences, counts and epochs any integers"
@@ -95,7 +95,7 @@ def what_was_appended_is_recognised(given: Given) -> bool:
     in_a_row = batch.count + (known.stored if batch.producer_epoch == known.epoch else 0)
     again = given.call(producers.judge, after, LOG, batch)
     return every(
-        again is now.recent[-1],
+        unchanged(again, now.recent[-1]),
         again is not None and every(again.base == 500, again.sequence == batch.base_sequence),
         now.recent[:-1] == kept,
         now.epoch == batch.producer_epoch,
@@ -136,7 +136,7 @@ def who_was_silent_for_longest_is_forgotten_first(given: Given) -> bool:
     with _producers_at_most(2):
         after = given.call(producers.remember, durable, record)
     if number < 0 or kind == "moved":
-        return after is durable
+        return unchanged(after, durable)
     left = {4: (LOG, other), 5: (other_log or LOG, number)}
     return (
         dict(after.producer_touches) == left

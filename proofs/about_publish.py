@@ -14,7 +14,7 @@ from dovetail.core.inputs import Publish
 from dovetail.core.records import BatchAppended, BrokerStarted, SyncPolicy, TopicConfig
 from dovetail.core.state import BatchMeta, Durable, Line, Live, Log, State, Tail, Topic, Waiting
 from dovetail.core.turn import Turn
-from dovetail.proofs.engine import Given, every, implies, negated, some
+from dovetail.proofs.engine import Given, every, implies, negated, some, unchanged
 from dovetail.proofs.registry import Sabotage, proof
 from dovetail.proofs.shapes import within
 
@@ -210,7 +210,7 @@ def what_asks_for_no_sync_waits_for_its_write(given: Given) -> bool:
         given.call(appending.written, turn, lsn)
     except Bug:
         return lsn > LSN
-    return every(lsn <= LSN, _is_released(turn, turn.unwritten, waiting, lsn), turn.unsynced is live.unsynced)
+    return every(lsn <= LSN, _is_released(turn, turn.unwritten, waiting, lsn), unchanged(turn.unsynced, live.unsynced))
 
 
 @proof(

@@ -25,7 +25,7 @@ from dovetail.core.state import (
     Topic,
 )
 from dovetail.core.turn import Turn
-from dovetail.proofs.engine import Given, every, implies, some
+from dovetail.proofs.engine import Given, every, implies, some, unchanged
 from dovetail.proofs.registry import Sabotage, proof
 from dovetail.proofs.shapes import is_in, is_settled, ranges, same, within
 
@@ -78,7 +78,7 @@ def a_fenced_settle_changes_nothing(given: Given) -> bool:
     assert isinstance(reply.answer, Settlement)
     status = reply.answer.results[0][0]
     allowed = lease == HELD and 2 <= first <= last <= held[0][1]
-    untouched = all(now is then for now, then in zip(after, before, strict=True))
+    untouched = all(map(unchanged, after, before))
     fine = every(session == HOLDER, allowed)
     return every(
         implies(fine, status == Status.OK),
@@ -94,8 +94,7 @@ def a_fenced_settle_changes_nothing(given: Given) -> bool:
 )
 def an_acknowledged_range_leaves_its_lease_and_is_settled(given: Given) -> bool:
     """An acknowledgment settles exactly its range and takes it out of the lease: no offset is both, none is lost."""
-    held = ranges(given, "held", 2, above=-1)
-    given.assume(len(held) > 0)
+    held = ranges(given, "held", 2, least=1, above=-1)
     end, offset = given.integer("end"), given.integer("offset", 0)
     given.assume(held[-1][1] < end)
     place = given.choice("place", range(len(held)))
@@ -129,8 +128,8 @@ def a_commit_takes_back_everything_below_it(given: Given) -> bool:
         given.integer("to"),
         given.integer("offset", 0),
     )
-    held = ranges(given, "held", 2, above=floor - 1)
-    given.assume(every(len(held) > 0, retry_first <= retry_last, retry_last < end))
+    held = ranges(given, "held", 2, least=1, above=floor - 1)
+    given.assume(every(retry_first <= retry_last, retry_last < end))
     given.assume(every(*(last < retry_first for _, last in held)))
     given.assume(every(floor < to, to <= end))
     progress = Progress(retry_last + 1, (Retry(0, retry_first, retry_last, "", 0),))

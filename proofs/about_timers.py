@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.core import timers
 from dovetail.core.timers import Wheel
-from dovetail.proofs.engine import Given, every, implies, negated
+from dovetail.proofs.engine import Given, every, implies, negated, unchanged
 from dovetail.proofs.registry import ALL, Sabotage, proof
 from dovetail.proofs.shapes import within
 
@@ -102,5 +102,5 @@ def a_cleared_timer_never_fires_and_the_other_does(given: Given) -> bool:
         implies(TWO in fired, now >= other),
         negated(TWO in fired) if now < other else True,
         none.wake_ms is None,
-        unknown is left,
+        unchanged(unknown, left),
     )

@@ -1,7 +1,8 @@
 """Bytes of any length and content, for decoders that proofs run as they are.
 
-Promises  lengths, slices and struct fields mean what they mean for `bytes`, and reading a field past the end raises as
-          there; what a claim names is read where it lies, and only by who reads a field of that kind there.
+Promises  lengths, indexes, slices and struct fields mean what they mean for `bytes`, and reading past the end raises as
+          there, or they are refused; what a claim names is read where it lies, and only by who reads a field of that
+          kind there.
 Never     knows what has no name: a field read elsewhere is any number of its kind, a checksum of other bytes any
           checksum.
 """
@@ -17,6 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from dovetail.proofs.engine import Given, every, negated
+from dovetail.proofs.symbolic import Refusal
 
 Table = Mapping[str, tuple[int, str]]
 """The fields of a header by name: where each lies from its beginning on, and its kind in the letters of `struct`."""
@@ -90,11 +92,17 @@ class Buffer:
 
     def __getitem__(self, part: slice | int) -> Any:
         if isinstance(part, int):
+            if part < 0:
+                raise Refusal("an index counted from the end")
+            if part >= self.size:
+                raise IndexError("past the end of the buffer")
             return self.content.field("B", self.start + part)
+        if part.step is not None:
+            raise Refusal("a slice with a step")
         start = 0 if part.start is None else part.start
         stop = self.size if part.stop is None else part.stop
         if start < 0 or stop < 0:
-            raise IndexError("counted from the end")
+            raise Refusal("a slice counted from the end")
         stop = self.size if stop > self.size else stop
         return Buffer(self.content, stop - start if start < stop else 0, self.start + start)
 
@@ -105,7 +113,7 @@ class Buffer:
         if other.size == 0:
             return self
         if self.start + self.size != other.start:
-            raise AssertionError("two pieces are joined that do not lie one behind the other")
+            raise Refusal("two pieces are joined that do not lie one behind the other")
         return Buffer(self.content, self.size + other.size, self.start)
 
     def hex(self) -> str:
@@ -113,7 +121,8 @@ class Buffer:
 
     def __eq__(self, other: object) -> Any:
         """Whether the bytes are these."""
-        assert isinstance(other, bytes)
+        if not isinstance(other, bytes):
+            raise Refusal("a buffer compared with what is no bytes")
         if self.size != len(other):
             return False
         return every(True, *(self.content.field("B", self.start + at) == byte for at, byte in enumerate(other)))
@@ -143,6 +152,8 @@ class Checksum:
 
 def checksum_of(value: Buffer, before: Checksum | int = 0) -> Checksum:
     """Stands for `crc32c`."""
+    if not isinstance(before, Checksum) and before != 0:
+        raise Refusal("a checksum that goes on from a number")
     spans = before.spans if isinstance(before, Checksum) else ()
     return Checksum(value.content, (*spans, (value.start, value.start + value.size)))
 
@@ -151,11 +162,15 @@ class Layout:
     """Stands for a `struct.Struct`; a text in it is read as a `Buffer`."""
 
     def __init__(self, plain: struct.Struct) -> None:
+        if not re.fullmatch(r">(\d*s|[bBhHiIqQ])*", plain.format):
+            raise Refusal(f"a layout of other than big-endian integers and texts: {plain.format!r}")
         self.size = plain.size
         self._codes = re.findall(r"\d*[a-zA-Z]", plain.format)
 
     def unpack_from(self, buffer: Buffer, at: int = 0) -> tuple[Any, ...]:
-        if at < 0 or at + self.size > buffer.size:
+        if at < 0:
+            raise Refusal("a position counted from the end")
+        if at + self.size > buffer.size:
             raise struct.error("past the end of the buffer")
         found: list[Any] = []
         for code in self._codes:

@@ -14,15 +14,20 @@ Never     takes `unknown` for an answer, counts a claim as proved that never rea
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from time import perf_counter
+from types import CodeType, FrameType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import z3
 from msgspec import Struct, structs
 
-from dovetail.proofs.symbolic import OPAQUE, Refusal, Site, SymBool, SymInt, following, number, truth
+from dovetail.proofs.reading import objection
+from dovetail.proofs.symbolic import ENGINE_FILES, OPAQUE, Refusal, Site, SymBool, SymInt, following, number, truth
 from dovetail.proofs.terms import both, either, for_z3, key_of, opposite, variable
 
 T = TypeVar("T")
@@ -134,6 +139,10 @@ class Exploration:
         self._fresh = 0
         self._decisions = 0
         self._refusal: str | None = None
+        self._unknown: str | None = None
+        self._read: set[CodeType] = set()
+        self._options: dict[str, int] = {}
+        self._taken: set[tuple[str, int]] = set()
 
     # What symbolic values ask of their path.
 
@@ -181,6 +190,27 @@ class Exploration:
         self._refusal = self._refusal or why
         raise Refusal(self._refusal)
 
+    def read(self, codes: Mapping[CodeType, Mapping[str, Any]]) -> None:
+        """Refuse code that ran and that may have told a symbolic value from a plain one."""
+        for code in codes.keys() - self._read:
+            why = objection(code, codes[code])
+            if why is not None:
+                self.refuse(why)
+        self._read |= codes.keys()
+
+    def conclude(self) -> None:
+        """The path came to its end: what was chosen on it was looked at."""
+        self._taken |= {(step.name, step.place) for step in self._steps if isinstance(step, _Choice)}
+
+    @property
+    def missed(self) -> str:
+        """A choice with an option that no path came to its end with; empty when there is none."""
+        for name, count in self._options.items():
+            for place in range(count):
+                if (name, place) not in self._taken:
+                    return f"no inputs meet what is assumed with option {place} of {name!r}"
+        return ""
+
     # What a claim asks of its `Given`.
 
     def integer(self, name: str, low: int | None = None, high: int | None = None) -> int:
@@ -208,6 +238,7 @@ class Exploration:
         if not isinstance(step, _Choice) or step.name != name or not step.place < len(options):
             self.refuse(_NOT_DETERMINISTIC)
         self._input(name, step.place)
+        self._options[name] = max(len(options), self._options.get(name, 0))
         return options[step.place]
 
     def assume(self, holds: bool) -> None:
@@ -250,6 +281,8 @@ class Exploration:
                     result = error
                 if self._refusal is not None:
                     raise Refusal(self._refusal)
+                if self._unknown is not None:
+                    raise _Unknown(self._unknown)
                 if self._at < len(self._steps):
                     self.refuse(_NOT_DETERMINISTIC)
                 if result is not _NotAssumed:
@@ -296,7 +329,8 @@ class Exploration:
     def _feasible(self, condition: Any) -> bool:
         answer = self.solver.check(condition)
         if answer == z3.unknown:
-            raise _Unknown(f"z3 gave no answer: {self.solver.reason_unknown()}")
+            self._unknown = f"z3 gave no answer: {self.solver.reason_unknown()}"
+            raise _Unknown(self._unknown)
         return bool(answer == z3.sat)
 
     def _sides(self, condition: Any) -> tuple[bool, bool, Any]:
@@ -379,6 +413,26 @@ class Concrete:
     call = Exploration.call
 
 
+@contextmanager
+def _noted() -> Iterator[Mapping[CodeType, Mapping[str, Any]]]:
+    """The code of every function of Python that is called until the block ends, and its globals."""
+    codes: dict[CodeType, Mapping[str, Any]] = {}
+
+    def note(frame: FrameType, *_: object) -> None:
+        if frame.f_code.co_filename not in ENGINE_FILES:
+            codes.setdefault(frame.f_code, frame.f_globals)
+
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # whoever listens to the collector is not code under proof
+    sys.settrace(note)
+    try:
+        yield codes
+    finally:
+        sys.settrace(before)
+        if collects:
+            gc.enable()
+
+
 def run(claim: Claim, inputs: Mapping[str, int]) -> tuple[bool | Exception | None, list[object]]:
     """What the claim comes to on plain numbers (None: it does not speak of them), and what its calls returned."""
     given = Concrete(inputs)
@@ -399,7 +453,10 @@ def holds(claim: Claim, inputs: Mapping[str, int]) -> bool:
 
 def agrees(claim: Claim, inputs: Mapping[str, int], results: Sequence[object]) -> bool:
     """Whether plain numbers keep the claim, and give the results that were worked out for them."""
-    result, observed = run(claim, inputs)
+    return _agree(*run(claim, inputs), results)
+
+
+def _agree(result: bool | Exception | None, observed: Sequence[object], results: Sequence[object]) -> bool:
     plain = list(leaves(observed))
     return result is True and len(plain) == len(results) and all(map(_is_same, plain, results))
 
@@ -425,6 +482,7 @@ def prove(claim: Claim, *, paths_max: int = PATHS_MAX, solver_ms: int = SOLVER_M
             if paths > paths_max:
                 return finding(Verdict.REFUSED, f"more than {paths_max} paths")
             concluded += bool(exploration.observed)
+            exploration.conclude()
             inputs = exploration.counterexample(result)
             if inputs is not None:
                 plain, _ = run(claim, inputs)
@@ -433,7 +491,10 @@ def prove(claim: Claim, *, paths_max: int = PATHS_MAX, solver_ms: int = SOLVER_M
                 what = f"raises {plain!r}" if isinstance(plain, Exception) else "the claim does not hold"
                 return finding(Verdict.COUNTEREXAMPLE, what, inputs)
             inputs, results = exploration.witness()
-            if not agrees(claim, inputs, results):
+            with _noted() as codes:
+                result, observed = run(claim, inputs)
+            exploration.read(codes)
+            if not _agree(result, observed, results):
                 return finding(Verdict.REFUSED, f"symbolic and plain numbers disagree about {inputs}", inputs)
     except Refusal as refusal:
         return finding(Verdict.REFUSED, str(refusal))
@@ -442,6 +503,8 @@ def prove(claim: Claim, *, paths_max: int = PATHS_MAX, solver_ms: int = SOLVER_M
     if not concluded:
         why = "no inputs meet what it assumes" if not paths else "no path calls what it is about"
         return finding(Verdict.VACUOUS, why)
+    if exploration.missed:
+        return finding(Verdict.VACUOUS, exploration.missed)
     return finding(Verdict.PROVED)
 
 
@@ -485,6 +548,13 @@ def negated(condition: bool) -> bool:
 def implies(premise: bool, conclusion: bool) -> bool:
     """Whether the conclusion holds where the premise does."""
     return some(negated(premise), conclusion)
+
+
+def unchanged(now: object, before: object) -> bool:
+    """Whether it is still the same object; a number has no identity that could be asked for."""
+    if isinstance(now, int) or isinstance(before, int):
+        raise Refusal("the identity of a number")
+    return now is before
 
 
 def _is_symbolic(condition: object) -> bool:

@@ -17,10 +17,10 @@ ISLANDS_MAX = 2
 RUNS_MAX = 2
 
 
-def ranges(given: Given, name: str, most: int, *, above: int | None = None) -> Intervals:
-    """Any set of up to `most` ranges, sorted, disjoint and apart; the lowest above `above`."""
+def ranges(given: Given, name: str, most: int, *, least: int = 0, above: int | None = None) -> Intervals:
+    """Any set of `least` to `most` ranges, sorted, disjoint and apart; the lowest above `above`."""
     found: list[tuple[int, int]] = []
-    for place in range(given.choice(f"{name}_count", range(most + 1))):
+    for place in range(given.choice(f"{name}_count", range(least, most + 1))):
         first, last = given.integer(f"{name}_first_{place}"), given.integer(f"{name}_last_{place}")
         given.assume(first <= last)
         if found:

@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn, Protocol
 
 from dovetail.proofs import terms
+from dovetail.proofs.reading import only_tells, text_variables
 from dovetail.proofs.terms import both, chosen, either
 
 SHIFT_MAX = 64
@@ -28,7 +29,7 @@ INDEX_MAX = 16
 OPAQUE = "\ue000"
 """Stands in a text where people would read a number."""
 
-_ENGINE_FILES = frozenset(str(File(__file__).with_name(name)) for name in ("terms.py", "symbolic.py", "engine.py"))
+ENGINE_FILES = frozenset(str(File(__file__).with_name(name)) for name in ("terms.py", "symbolic.py", "engine.py"))
 
 Site = tuple[str, str, int, int]
 """Where code asks for a truth value: file, function, line, column."""
@@ -82,7 +83,7 @@ def _columns(code: CodeType) -> tuple[int, ...]:
 
 def _caller() -> FrameType:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in _ENGINE_FILES:
+    while frame is not None and frame.f_code.co_filename in ENGINE_FILES:
         frame = frame.f_back
     assert frame is not None
     return frame
@@ -99,12 +100,17 @@ def _texts_for_people(filename: str) -> tuple[Span, ...]:
         tree = ast.parse(File(filename).read_text())
     except (OSError, SyntaxError):
         return ()
-    spans = [_span(node) for node in ast.walk(tree) if isinstance(node, ast.Raise) or _is_refusal(node)]
+    texts = text_variables(tree)
+    spans = [
+        _span(node)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Raise) or _is_refusal(node)) and only_tells(node, texts)
+    ]
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         for node in reversed([node for node in ast.walk(function) if isinstance(node, ast.Assign)]):
             match node.targets:
-                case [ast.Name(id=name)]:
+                case [ast.Name(id=name)] if only_tells(node.value, texts):
                     uses = [each for each in names if each.id == name and isinstance(each.ctx, ast.Load)]
                     if all(_is_within(_span(use)[0], spans) for use in uses):
                         spans.append(_span(node))

@@ -1,9 +1,14 @@
 """The prover itself: exact arithmetic, every path, and refusal of what it can't treat."""
 
 import copy
+import functools
+import math
 import operator
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, cast
 
 import pytest
@@ -11,7 +16,19 @@ from hypothesis import given as having
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dovetail.proofs.engine import Exploration, Given, Verdict, agrees, every, holds, implies, negated, prove, some
+from dovetail.proofs.engine import (
+    Exploration,
+    Given,
+    Verdict,
+    agrees,
+    every,
+    holds,
+    implies,
+    negated,
+    prove,
+    some,
+    unchanged,
+)
 from dovetail.proofs.symbolic import Refusal
 
 NUMBERS = st.integers(-(1 << 70), 1 << 70) | st.integers(-40, 40)
@@ -229,18 +246,99 @@ def _remembers(x: int) -> int:
 
 
 def _asks_for_the_type(x: int) -> int:
-    return 0 if type(x) is int else 1
+    return 1 if type(x) is int and x == 5 else 0
+
+
+def _asks_for_the_type_by_map(x: int) -> int:
+    return 1 if int in map(type, [x]) and x == 5 else 0
 
 
 def _asks_for_identity(x: int) -> int:
-    return 0 if x is x + 0 else 1
+    five = 5
+    return 1 if x is five else 0
+
+
+ON = True
+
+
+def _asks_whether_it_is_true(x: int) -> int:
+    return 1 if (x == 5) is True else 0
+
+
+def _asks_whether_it_is_a_constant(x: int) -> int:
+    return 1 if (x == 5) is ON else 0
+
+
+def _matches_true(x: int) -> int:
+    match x == 5:
+        case True:
+            return 1
+    return 0
 
 
 def _asks_c_code(x: int) -> int:
     try:
-        return 0 * len(bytes([x % 256]))
+        return 1 if int.bit_length(x) == 3 else 0
     except TypeError:
+        return 0
+
+
+def _lets_c_code_fail(x: int) -> int:
+    with suppress(TypeError):
+        return 1 if int.bit_length(x) == 3 else 0
+    return 0
+
+
+def _reads_what_it_caught(x: int) -> int:
+    try:
+        raise ValueError(f"{x}")
+    except ValueError as error:
+        return 1 if str(error) == "5" else 0
+
+
+def _parses_what_it_caught(x: int) -> int:
+    try:
+        raise ValueError(f"{x}")
+    except ValueError as error:
+        text = error.args[0]
+        return 1 if text.startswith("5") else 0
+
+
+def _chooses_what_to_raise_by_text(x: int) -> int:
+    try:
+        raise (KeyError if f"{x}" == "5" else ValueError)(x)
+    except KeyError:
         return 1
+    except ValueError:
+        return 0
+
+
+def _puts_a_decision_into_a_reason(x: int) -> int:
+    reason = 1 if f"{x}" == "5" else 0
+    if x > 100:
+        raise ValueError(reason)
+    return 0
+
+
+def _raises_what_a_text_decided(x: int) -> int:
+    text = f"{x}"
+    if x >= 0:
+        raise ValueError(text if text == "5" else 0)
+    return 0
+
+
+def _keeps_a_list(x: int, seen: list[int] = []) -> int:  # noqa: B006  # this very mistake
+    seen.append(0)
+    return 1 if len(seen) > 1_000 else 0
+
+
+def _counts_in_a_global(x: int) -> int:
+    global _counted
+    _counted += 1
+    return 1 if _counted > 1_000 else 0
+
+
+_counted = 0
 
 
 UNSOUND: dict[str, Callable[[int], object]] = {
@@ -279,6 +377,30 @@ UNSOUND: dict[str, Callable[[int], object]] = {
     "a refusal that is swallowed": _swallow,
     "state outside": _differs_each_time,
     "a value that outlives its path": _remembers,
+    "type": _asks_for_the_type,
+    "type of each": _asks_for_the_type_by_map,
+    "id": lambda x: id(x) == id(5),
+    "identity": _asks_for_identity,
+    "is True": _asks_whether_it_is_true,
+    "is a constant": _asks_whether_it_is_a_constant,
+    "case True": _matches_true,
+    "a TypeError that is caught": _asks_c_code,
+    "a TypeError that is suppressed": _lets_c_code_fail,
+    "the text of what was caught": _reads_what_it_caught,
+    "an argument of what was caught": _parses_what_it_caught,
+    "an exception chosen by a text": _chooses_what_to_raise_by_text,
+    "a reason that is a decision": _puts_a_decision_into_a_reason,
+    "a variable's text that decides": _raises_what_a_text_decided,
+    "a default that remembers": _keeps_a_list,
+    "a global that counts": _counts_in_a_global,
+    "a decimal": lambda x: Decimal(5) == x,
+    "a fraction": lambda x: x == Fraction(5),
+    "an infinity": lambda x: x < math.inf,
+    "a slice from the end": lambda x: (1, 2, 3)[-x:],
+    "a cache": functools.lru_cache(lambda x: x > 0),
+    "format method": lambda x: "{}".format(x),  # noqa: UP032  # this very method
+    "join": lambda x: ",".join(map(str, (x,))),
+    "code made at run time": eval("lambda x: x is True"),
 }
 
 
@@ -293,14 +415,55 @@ def test_what_can_not_be_treated_exactly_is_refused(function: Callable[[int], ob
     assert finding.detail
 
 
-@pytest.mark.parametrize("function", [_asks_for_the_type, _asks_for_identity, _asks_c_code])
-@pytest.mark.parametrize("claimed", [0, 1])
-def test_code_that_tells_symbolic_from_plain_numbers_proves_nothing(
-    function: Callable[[int], int], claimed: int
-) -> None:
-    assert (
-        prove(lambda given: given.call(function, given.integer("x", 0, 100)) == claimed).verdict is not Verdict.PROVED
-    )
+def test_what_z3_could_not_answer_is_not_forgotten_by_who_swallows_it() -> None:
+    def swallow(x: int, y: int, z: int) -> int:
+        with suppress(BaseException):
+            return 1 if x * x * x + y * y * y == z * z * z else 0
+        return 0
+
+    def claim(given: Given) -> bool:
+        return given.call(swallow, *(given.integer(name, 1) for name in "xyz")) == 0
+
+    assert prove(claim, solver_ms=50).verdict is Verdict.UNDECIDED
+
+
+def test_a_choice_with_an_option_that_no_inputs_meet_is_vacuous() -> None:
+    def claim(given: Given) -> bool:
+        x, least = given.integer("x", 0, 9), given.choice("least", (0, 5, 10))
+        given.assume(x >= least)
+        return given.call(_unchanged, x) >= least
+
+    finding = prove(claim)
+    assert finding.verdict is Verdict.VACUOUS
+    assert "option 2 of 'least'" in finding.detail
+
+
+def test_the_same_object_is_not_asked_of_numbers() -> None:
+    assert prove(lambda given: unchanged(given.call(_unchanged, given.integer("x")), 5)).verdict is Verdict.REFUSED
+    assert prove(lambda given: given.call(_unchanged, given.integer("x")) == 1 or unchanged(ARITHMETIC, ARITHMETIC))
+
+
+def test_what_may_see_through_a_symbol_is_taken_where_it_can_not() -> None:
+    def fine(x: int | None) -> None:
+        if x is None or Verdict.PROVED is Verdict.REFUSED:
+            return
+        try:
+            raise ValueError(f"{x} is a number")
+        except ValueError as error:
+            raise _Said(str(error)) from error
+
+    def claim(given: Given) -> bool:
+        try:
+            given.call(fine, given.integer("x"))
+        except _Said:
+            return True
+        return False
+
+    assert prove(claim).verdict is Verdict.PROVED
+
+
+class _Said(Exception):
+    """Passes a reason on."""
 
 
 def test_a_symbolic_value_is_of_no_use_after_its_proof() -> None:
@@ -327,7 +490,7 @@ def test_a_symbolic_number_is_an_int_to_whoever_asks() -> None:
 
     assert prove(lambda given: given.call(kind, given.integer("x")) == "int").verdict is Verdict.PROVED
     assert prove(lambda given: given.call(kind, given.integer("x") > 0) == "bool").verdict is Verdict.PROVED
-    assert prove(lambda given: given.call(lambda x: x == "5", given.integer("x")) is False).verdict is Verdict.PROVED
+    assert prove(lambda given: negated(given.call(lambda x: x == "5", given.integer("x")))).verdict is Verdict.PROVED
 
 
 def test_the_text_of_an_exception_may_name_a_symbolic_value() -> None:
