@@ -115,6 +115,7 @@ class Journal:
 
     def _roll(self, first_lsn: int, buffers: Sequence[Buffer]) -> Task[None]:
         number = self.segments[-1].number + 1
+        path = journal_path(number)
         spare = self.spares.popleft() if self.spares else Spare(spare_path(number), 0)
         if spare.size_bytes == 0:
             yield Create(spare.path)
@@ -122,11 +123,14 @@ class Journal:
         try:
             yield Write(spare.path, 0, [encode_segment_header(header), *buffers])
             yield Sync(spare.path)
-            yield Rename(spare.path, journal_path(number))
+            if spare.path != path:
+                yield Rename(spare.path, path)
+                spare = replace(spare, path=path)
             yield SyncDir(JOURNAL)
         except SyncFailed:
             raise
         except DiskError:
+            # When the directory could not be synced it has its new name already: the next try finds it there.
             self.spares.appendleft(spare)
             raise
         # What was appended to a segment that was not prewritten has its blocks now: it can be recycled like any other.
