@@ -6,6 +6,8 @@ in it is any integer its invariant allows.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from immutables import Map
 from msgspec.structs import replace
 
@@ -21,21 +23,29 @@ from dovetail.core.records import (
     BrokerStarted,
     CursorOpened,
     DeadLettered,
+    DeadRemoved,
     Expired,
     FloorReset,
     GroupConfigured,
+    GroupCreated,
     GroupDeleted,
     LogTrimmed,
     MemberJoined,
     MemberLeft,
+    Moved,
     PatternAdded,
     PatternRemoved,
+    Rebalanced,
+    ReplayChanged,
+    Replayed,
+    ReplayStarted,
     Settled,
     TopicConfig,
+    TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
-from dovetail.core.state import Durable, Group, Log, Topic
+from dovetail.core.state import Durable, Group, Log, MovedBatches, Replay, Topic
 from dovetail.proofs.engine import Given, every, negated, some, unchanged
 from dovetail.proofs.registry import Sabotage, proof
 from dovetail.proofs.shapes import is_in, is_settled, is_well_formed, ranges, runs, same, settled_total, within
@@ -221,7 +231,8 @@ def a_reset_moves_the_floor_where_it_was_told(given: Given) -> bool:
 def a_cursor_is_opened_once(given: Given) -> bool:
     """A cursor opens at the floor it was told, with nothing settled above; opening one again is a bug."""
     before = _durable(given)
-    floor, offset = given.integer("to", 0, 0), given.integer("offset", 0)
+    floor, offset = given.integer("to", 0), given.integer("offset", 0)
+    given.assume(floor <= before.logs[2].end)
     again, _ = _is_bug(given, before, CursorOpened(1, 1, floor))
     is_bug, after = _is_bug(given, before, CursorOpened(1, 2, floor))
     if is_bug or not again:
@@ -265,23 +276,26 @@ def a_record_of_one_group_leaves_the_others_alone(given: Given) -> bool:
 @proof(
     "I-GENERATION",
     about=evolve,
-    through=(evolving._generation,),
+    through=(evolving._generation, evolving._rebalanced),
     scope=SHAPE,
     sabotage=Sabotage(evolving._generation, "== group.generation + 1", ">= group.generation"),
 )
 def every_change_of_membership_raises_the_generation(given: Given) -> bool:
-    """A join or a leave raises its group's generation by exactly one, counts the member, and touches no other group;
-    else it is a bug."""
+    """A join, a leave or a new plan raises its group's generation by exactly one, counts the members, and touches no
+    other group; else it is a bug."""
     before = _durable(given)
-    generation, joins = given.integer("to"), given.choice("joins", (True, False))
-    record = MemberJoined(1, "m", generation, 5) if joins else MemberLeft(1, "m", generation, 5)
+    generation, how = given.integer("to"), given.choice("how", ("joins", "leaves", "is planned"))
+    record: AnyRecord = Rebalanced(1, generation, (("m", (1,)), ("n", ())), 5)
+    if how != "is planned":
+        record = MemberJoined(1, "m", generation, 5) if how == "joins" else MemberLeft(1, "m", generation, 5)
     is_bug, after = _is_bug(given, before, record)
     next_one = before.groups[1].generation + 1
     if is_bug:
         return generation != next_one
-    members = after.groups[1].member_count - before.groups[1].member_count
-    raised = every(generation == next_one, after.groups[1].generation == next_one)
-    return every(raised, members == (1 if joins else -1), unchanged(after.groups[2], before.groups[2]))
+    members = after.groups[1].member_count
+    wanted = {"joins": before.groups[1].member_count + 1, "leaves": before.groups[1].member_count - 1, "is planned": 2}
+    raised = every(generation == next_one, after.groups[1].generation == next_one, after.groups[1].changed_ms == 5)
+    return every(raised, members == wanted[how], unchanged(after.groups[2], before.groups[2]))
 
 
 @proof(
@@ -306,6 +320,59 @@ def a_trim_stays_within_the_log(given: Given) -> bool:
         log.end == was.end,
         unchanged(after.cursors, before.cursors),
     )
+
+
+def _others(given: Given) -> tuple[AnyRecord, ...]:
+    """One record of each type that settles nothing, fails nothing, moves no floor and deletes nothing."""
+    first, last = given.integer("first"), given.integer("last")
+    there = given.choice("there", (5, 6))
+    record: dict[type, AnyRecord] = {
+        each.__class__: each
+        for each in (
+            BrokerStarted(first, 0),
+            TopicCreated(2, "b", 1, 0, 3, (first,), TopicConfig(), False, 0),
+            TopicConfigured(1, TopicConfig()),
+            BatchAppended(1, first, last, 0, 0, 0, 0, 100, -1, -1, -1, 0),
+            LogTrimmed(1, first),
+            GroupCreated(3, "i", "shared", "", 0),
+            PatternAdded(1, "a"),
+            PatternRemoved(1, "a"),
+            MemberJoined(1, "m", first, 5),
+            MemberLeft(1, "m", first, 5),
+            CursorOpened(1, 2, first),
+            Rebalanced(1, first, (("m", (1,)),), 5),
+            GroupConfigured(1, "partitioned", "range"),
+            Moved(2, there, last),
+            ReplayStarted(2, 1, ((first, "a", 0),), 1, 0, 0, last, 0),
+            Replayed(1, 1, first),
+            ReplayChanged(1, 1, ""),
+            DeadRemoved(1, first, last),
+        )
+    }
+    given.assume(first <= last)
+    proved_elsewhere = {Settled, AttemptFailed, DeadLettered, Expired, FloorReset, TopicDeleted, GroupDeleted}
+    return tuple(record[each] for each in get_args(AnyRecord) if each not in proved_elsewhere)
+
+
+@proof(
+    "I-FLOOR",
+    about=evolve,
+    scope=SHAPE,
+    sabotage=("topics=durable.topics.set(record.topic, topic)", "cursors=durable.stories"),
+)
+def no_other_record_moves_a_floor(given: Given) -> bool:
+    """What is settled, and how often what is not has failed, changes by a settle, an expiry, a death, a failure, a
+    reset, and the end of its topic or group: a record of any other type leaves every cursor as it was, or is a bug."""
+    before = _durable(given)
+    job = Replay(1, 1, ((given.integer("letter"), "a", 0),), 1, 0, 0, 0, 0)
+    moved = MovedBatches(Map({5: None}), 1)
+    before = replace(before, moved=Map({2: moved}), replays=Map({1: job}), next_replay=2)
+    is_bug, after = _is_bug(given, before, given.choice("record", _others(given)))
+    if is_bug:
+        return unchanged(after, before)
+    opened = [key for key in sorted(after.cursors) if key not in before.cursors]
+    kept = [unchanged(after.cursors[key], cursor) for key, cursor in sorted(before.cursors.items())]
+    return every(*kept, opened in ([], [(1, 2)]))
 
 
 @proof("I-PATTERNS", about=evolve, scope="bounded: up to 3 patterns", sabotage=("pattern != record.pattern", "True"))

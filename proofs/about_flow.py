@@ -154,6 +154,7 @@ def health_follows_its_thresholds(given: Given) -> bool:
 @proof(
     "I-HEALTH",
     about=kernels.takes_turn,
+    through=(kernels.spread,),
     scope="bounded: up to 3 levels below the best; any salt",
     sabotage=("(1 << worse) - 1", "1 << worse"),
 )

@@ -247,16 +247,17 @@ def what_lingers_goes_out_in_time(given: Given) -> bool:
 )
 def only_a_sync_moves_the_synced_lsn(given: Given) -> bool:
     """The synced lsn moves when a commit that asked for a sync is done, to its last frame and no further; one commit
-    is under way at a time; what was only written is synced by the first commit after the interval."""
+    is under way at a time; what was only written, and is to be synced in time, is synced by the first commit after
+    the interval."""
     interval = given.integer("interval", 1)
     committer = Committer(lsn=0, crc=0, salt=1, linger_ms=0, sync_interval_ms=interval)
     since: int | None = None
     before, synced = given.integer("start"), 0
     kept = []
     for lsn in (1, 2, 3):
-        now, sync = given.integer(f"now_{lsn}"), given.either(f"sync_{lsn}")
+        now, sync, timed = given.integer(f"now_{lsn}"), given.either(f"sync_{lsn}"), given.either(f"timed_{lsn}")
         given.assume(before <= now)
-        committer.add(now, lsn, 0, [BrokerStarted(lsn, 0)], urgent=True, sync=sync)
+        committer.add(now, lsn, 0, [BrokerStarted(lsn, 0)], urgent=True, sync=sync, timed=timed)
         commit = given.call(committer.next_commit, now)
         meanwhile = committer.next_commit(now), committer.synced_lsn
         given.call(committer.done)
@@ -264,7 +265,7 @@ def only_a_sync_moves_the_synced_lsn(given: Given) -> bool:
         kept += [commit is not None, meanwhile == (None, synced)]
         if must:
             since, synced = None, lsn
-        elif since is None:
+        elif since is None and timed:
             since = now
         kept.append(committer.synced_lsn == synced)
         before = now

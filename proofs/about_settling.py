@@ -130,9 +130,11 @@ def a_commit_takes_back_everything_below_it(given: Given) -> bool:
     )
     held = ranges(given, "held", 2, least=1, above=floor - 1)
     given.assume(every(retry_first <= retry_last, retry_last < end))
-    given.assume(every(*(last < retry_first for _, last in held)))
+    given.assume(every(floor <= retry_first, *(some(last < retry_first, retry_last < first) for first, last in held)))
+    following = given.integer("next")
+    given.assume(every(retry_last < following, held[-1][1] < following, following <= end))
     given.assume(every(floor < to, to <= end))
-    progress = Progress(retry_last + 1, (Retry(0, retry_first, retry_last, "", 0),))
+    progress = Progress(following, (Retry(0, retry_first, retry_last, "", 0),))
     turn = _turn(held, Cursor(floor), end=end, progress=progress)
     given.call(settling._advance, turn, 1, 1, to)
     now, after = turn.progress[1, 1], turn.durable.cursors[1, 1]
@@ -141,7 +143,7 @@ def a_commit_takes_back_everything_below_it(given: Given) -> bool:
     waits = some(False, *(within(offset, retry.first, retry.last) for retry in now.retries))
     return every(
         after.floor == to,
-        now.next >= to,
+        some(every(now.next == following, following >= to), every(now.next == to, following < to)),
         same(leased, every(is_in(held, offset), offset >= to)),
         same(waits, every(within(offset, retry_first, retry_last), offset >= to)),
     )

@@ -13,16 +13,17 @@ from msgspec.structs import replace
 
 from dovetail.core import append as appending
 from dovetail.core import awaken as waking
-from dovetail.core import delay, dispatch, groups, leases, settling, timers, topics
+from dovetail.core import dead_letters, delay, dispatch, groups, leases, settling, timers, topics
 from dovetail.core import step as stepping
 from dovetail.core.codes import SettleAction, Whence
 from dovetail.core.cursor import Cursor
-from dovetail.core.effects import Pick
+from dovetail.core.effects import Copy, Pick
 from dovetail.core.ids import Bug, Now, ordered
 from dovetail.core.inputs import (
     AnyInput,
     Ask,
     Commit,
+    Copied,
     Loaded,
     Picked,
     Publish,
@@ -49,8 +50,8 @@ from dovetail.proofs.registry import Sabotage, proof
 NOW = Now(1_000, 500_000)
 OFFSET_MAX = 1 << 56
 FEW = 4
-SHAPE = "bounded: 1 log, 1 group, 1 member, 1 lease of 1 range, up to 1 island, 1 batch; any offsets below 2⁵⁶"
-SMALL = f"{SHAPE.rpartition(';')[0]}; any offsets below {FEW}"
+SHAPE = "bounded: 1 log, 1 group, 1 member, 1 lease of 1 range, up to 1 island, 1 batch, no retries; offsets below 2⁵⁶"
+SMALL = f"{SHAPE.rpartition(';')[0]}; offsets below {FEW}"
 KEY = (1, 1)
 """Of the group's cursor in the log."""
 
@@ -114,10 +115,15 @@ def _check(state: State, now: Now = NOW) -> None:
         raise Bug("a group has settled what is not stored")
 
 
-def _stays_sound(given: Given, state: State, *inputs: AnyInput, now: Now = NOW) -> bool:
+def _sound_after(given: Given, state: State, *inputs: AnyInput, now: Now = NOW) -> State:
     for each in inputs:
         state, _, _ = given.call(stepping.step, state, now, [each])
         _check(state, now)
+    return state
+
+
+def _stays_sound(given: Given, state: State, *inputs: AnyInput, now: Now = NOW) -> bool:
+    _sound_after(given, state, *inputs, now=now)
     return True
 
 
@@ -174,7 +180,7 @@ def a_failure_keeps_the_state_sound(given: Given) -> bool:
 def a_deadline_keeps_the_state_sound(given: Given) -> bool:
     """When a lease runs out, and one step later still, the state is sound: all of it waits for another try."""
     state = _any_state(given, FEW)
-    return _stays_sound(given, state, Sent(1, 0), now=Now(NOW.mono_ms + 30_000, NOW.wall_ms))
+    return _stays_sound(given, state, Sent(1, 0), Sent(1, 0), now=Now(NOW.mono_ms + 30_000, NOW.wall_ms))
 
 
 @proof(
@@ -211,7 +217,8 @@ def a_change_of_credit_keeps_the_state_sound(given: Given) -> bool:
 def a_commit_keeps_the_state_sound(given: Given) -> bool:
     """Wherever a commit points, the state is sound after it, and the floor has not gone back."""
     state = _any_state(given)
-    return _stays_sound(given, state, Commit(1, 5, "g", "a", 0, given.integer("to")))
+    after = _sound_after(given, state, Commit(1, 5, "g", "a", 0, given.integer("to")))
+    return after.durable.cursors[KEY].floor >= state.durable.cursors[KEY].floor
 
 
 @proof(
@@ -317,13 +324,43 @@ def _balances(state: State) -> bool:
 @proof(
     "I-ACCOUNT",
     about=stepping.step,
+    through=(dead_letters.copied,),
+    scope=SMALL,
+    sabotage=Sabotage(dead_letters.copied, "if is_settled(turn.cursor", "if not is_settled(turn.cursor"),
+)
+def a_death_is_counted_until_its_copy_is_made(given: Given) -> bool:
+    """Published = settled + leased + retrying + pending + dying, counted one by one, when a range is rejected, and
+    after each copy that is made or can't be made: a message that dies is on its way, or settled, and never both. With
+    its copy the dead-letter topic has one message more, and it counts as dead; without one it counts as expired."""
+    state = _any_state(given, FEW)
+    end = state.durable.logs[1].end
+    state, _, effects = given.call(stepping.step, state, NOW, [_settle(given, state, SettleAction.REJECT)])
+    kept = [_balances(state), state.durable.logs[1].end == end]
+    before = state.durable.cursors[KEY]
+    copies = [each for each in effects if isinstance(each, Copy)]
+    size, made = given.choice("size", (0, 100)), 0
+    for copy in copies:
+        was = len(state.live.dying)
+        state, _, _ = given.call(stepping.step, state, NOW, [Copied(copy.ticket, 9, size)])
+        made += 1 if size else 0
+        letters = sum(log.end for number, log in ordered(state.durable.logs) if number != 1)
+        kept += [_balances(state), len(state.live.dying) == was - 1, letters == made]
+    after = state.durable.cursors[KEY]
+    kept += [after.dead_count - before.dead_count == made, after.settled_count == before.settled_count]
+    kept.append(after.expired_count - before.expired_count == len(copies) - made)
+    return every(*kept, not state.live.dying)
+
+
+@proof(
+    "I-ACCOUNT",
+    about=stepping.step,
     scope=SHAPE,
     sabotage=Sabotage(leases.give_back, "add_retries(turn, lease.owner, lease.log, retries)", "None"),
 )
 def what_was_published_is_what_the_states_add_up_to(given: Given) -> bool:
     """Before and after a settle, a publish and its sync, or a member's end: published = settled + leased + retrying +
-    pending + dying, counted one by one. What is settled is acknowledged, expired or dead:
-    `the-books-balance`; what is delayed is added by `a-delayed-message-is-in-one-place`."""
+    pending, counted one by one. What is settled is acknowledged, expired or dead: `the-books-balance`; what is dying is
+    added by `a-death-is-counted-until-its-copy-is-made`, what is delayed by `a-delayed-message-is-in-one-place`."""
     state = _any_state(given)
     batch = Publish("a", 0, 7, given.integer("count", 1, 1 << 20), 100, (Ask(1, 5, 0, 1),))
     how = given.choice("what", (0, 1, 2))

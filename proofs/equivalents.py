@@ -6,6 +6,7 @@ Never     excuses a hole: what a proof could tell apart is not here.
 
 _TEXT = "a number in the text of a refusal"
 _NOBODY = "groups count from 1, who reads alone is below 0: nobody owns 0"
+_LOG_IS_NAMED = "a copy goes to the log that is named beside it, whatever partition it says"
 _CAPPED = "min(RETRY_CAP_MS, RETRY_FIRST_MS << doublings)"
 
 EQUIVALENT = {
@@ -39,6 +40,10 @@ EQUIVALENT = {
     "read_header: MAGIC → MAGIC - 1 in {MAGIC}": _TEXT,
     "read_header: _BATCH_LENGTH_MIN → _BATCH_LENGTH_MIN + 1 in {_BATCH_LENGTH_MIN}": _TEXT,
     "read_header: _BATCH_LENGTH_MIN → _BATCH_LENGTH_MIN - 1 in {_BATCH_LENGTH_MIN}": _TEXT,
+    "copied: dying.owner > 0 → dying.owner >= 0": _NOBODY,
+    "copied: 0 → -1 in dying.owner > 0": _NOBODY,
+    "copied: 0 → 1 in Publish(topic.name, 0, answer.handle, 1, answer.size_bytes, ())": _LOG_IS_NAMED,
+    "copied: 0 → -1 in Publish(topic.name, 0, answer.handle, 1, answer.size_bytes, ())": _LOG_IS_NAMED,
     "deliver: to.owner > 0 → to.owner >= 0": _NOBODY,
     "deliver: 0 → -1 in to.owner > 0": _NOBODY,
     "trim: owner > 0 → owner >= 0": _NOBODY,

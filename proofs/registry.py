@@ -17,6 +17,9 @@ from dovetail.proofs.sabotage import reworded, swapped
 
 ALL = "all integers"
 
+_NO_BUG = ("raises NameError", "raises AttributeError", "raises UnboundLocalError", "raises TypeError")
+"""What code raises that says something that does not exist: any claim notices that."""
+
 MODULES = (
     "kernels",
     "flow",
@@ -124,7 +127,10 @@ def prove_sabotaged(proof: Proof) -> Finding:
     except ValueError as error:
         return Finding(Verdict.REFUSED, 0, 0.0, {}, str(error))
     with swapped(planted.function, code):
-        return prove(proof.claim)
+        finding = prove(proof.claim)
+    if finding.verdict is Verdict.COUNTEREXAMPLE and finding.detail.startswith(_NO_BUG):
+        return Finding(Verdict.REFUSED, finding.paths, finding.seconds, {}, f"no bug, but nonsense: {finding.detail}")
+    return finding
 
 
 def as_test(proof: Proof, finding: Finding) -> str:

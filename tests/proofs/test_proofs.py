@@ -1,21 +1,26 @@
 """Every proof holds, can fail, says something, and is about the code that the core runs."""
 
-import ast
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import dovetail.core
-from dovetail.core import cursor, kernels
+import dovetail.runtime
+from dovetail.core import cursor, invariants, kernels
 from dovetail.proofs.engine import Exploration, Verdict, agrees, prove
 from dovetail.proofs.equivalents import EQUIVALENT
 from dovetail.proofs.registry import ALL, Proof, as_test, keeps, named, proofs, prove_sabotaged
 from dovetail.proofs.run import Row, check_all, proved_functions
 from dovetail.proofs.sabotage import mutants, reworded, swapped
+from tests.proofs.calls import reachable
 
 PROOFS = proofs()
 by_id = pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: proof.id)
@@ -78,34 +83,46 @@ def test_symbolic_paths_give_what_plain_numbers_give(proof: Proof) -> None:
             break
 
 
-def _references(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-
-
 @pytest.fixture(scope="module")
-def called() -> dict[str, list[str]]:
-    """Which names each function or class body of the core and the runtime mentions, by where it is."""
-    root = Path(dovetail.core.__file__).resolve().parent.parent
-    found = {}
-    for path in [*root.glob("core/*.py"), *root.glob("runtime/**/*.py")]:
-        for node in ast.parse(path.read_text()).body:
-            found[f"{path.stem}.{getattr(node, 'name', node.lineno)}"] = list(_references(node))
-    return found
+def used() -> set[Callable[..., Any]]:
+    """What of the core the runtime leads to, or the check of the state between two steps."""
+    sources = {}
+    for package in (dovetail.core, dovetail.runtime):
+        for found in walk_packages(package.__path__, f"{package.__name__}."):
+            module = import_module(found.name)
+            sources[found.name] = module, Path(module.__file__ or "").read_text()
+    return reachable(
+        sources, [name for name in sources if name.startswith("dovetail.runtime.") or name == invariants.__name__]
+    )
 
 
 @pytest.mark.parametrize("name", proved_functions())
-def test_what_is_proved_is_what_the_core_calls(name: str, called: dict[str, list[str]]) -> None:
+def test_what_is_proved_is_what_the_core_calls(name: str, used: set[Callable[..., Any]]) -> None:
     function = proved_functions()[name]
     found = attrgetter(function.__qualname__)(import_module(function.__module__))
     assert found is function, "the proof is about another function than the module's own"
-    home = f"{function.__module__.split('.')[-1]}.{function.__qualname__.split('.')[0]}"
-    mentions = [where for where, names in called.items() if function.__name__ in names and where != home]
-    same_class = "." in function.__qualname__ and function.__name__ in called[home]
-    assert mentions or same_class, f"nothing in core or runtime mentions {name}: prove what is used"
+    assert function in used, f"nothing that the broker runs or checks leads to {name}: prove what is used"
+
+
+def test_a_function_that_only_shares_its_name_with_what_is_called_is_not_used() -> None:
+    sources = {
+        "kernels": "def add(a): return a\ndef total(a): return helper(a)\ndef helper(a): return add(a)\n",
+        "books": "class Book:\n    def add(self): pass\n    def close(self): pass\n",
+        "broker": "import kernels\ndef run(seen, total, book):\n    seen.add(total)\n    book.close()\n",
+    }
+    made: dict[str, ModuleType] = {name: ModuleType(name) for name in sources}
+    for name, text in sources.items():
+        exec(text.replace("import kernels\n", ""), vars(made[name]))
+    made["broker"].__dict__["kernels"] = made["kernels"]
+
+    def names(changed: str) -> set[str]:
+        modules = {name: (made[name], changed if name == "broker" else text) for name, text in sources.items()}
+        return {function.__qualname__ for function in reachable(modules, ["broker"])}
+
+    assert names(sources["broker"]) == {"run", "Book.close"}
+    assert names(sources["broker"].replace("seen.add(total)", "kernels.total(1)")) == {
+        *("run", "Book.close", "total", "helper", "add")
+    }
 
 
 def test_a_broken_kernel_gives_a_counterexample_that_is_a_failing_test() -> None:
@@ -129,6 +146,14 @@ def test_a_planted_bug_is_gone_afterwards() -> None:
     assert prove_sabotaged(proof).verdict is Verdict.COUNTEREXAMPLE
     assert prove(proof.claim).verdict is Verdict.PROVED
     assert keeps("only-the-first-retry-is-immediate", failures=2, salt=7)
+
+
+def test_a_planted_bug_that_is_nonsense_shows_nothing() -> None:
+    proof = named("only-the-first-retry-is-immediate")
+    nonsense = replace(proof, sabotage=replace(proof.sabotage, new="failings <= 1"))
+    found = prove_sabotaged(nonsense)
+    assert found.verdict is Verdict.REFUSED
+    assert "NameError" in found.detail
 
 
 def test_a_planted_bug_must_be_in_the_source_once() -> None:
