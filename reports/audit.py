@@ -231,7 +231,7 @@ _FINDINGS = {
         LEFT ANTI JOIN resent USING (run, seed, topic)""",
     "empty": """
         SELECT run, seed, 'invented', 'I-DELIVERY', seq, time_us, topic, partition, lane,
-               first + array_position(values, -1L) - 1, `group`, member,
+               first + greatest(array_position(values, -1L), 1) - 1, `group`, member,
                CASE WHEN `group` = '' THEN 'it was sent for a subscription that there is not'
                     ELSE 'it was leased, and its bytes were not sent' END
         FROM trace WHERE kind = 'deliver' AND (`group` = '' OR array_contains(values, -1L))""",
