@@ -155,7 +155,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         logs = self._logs()
         check_named(self._options.start, logs, "startingOffset")
-        return _as_ends({log: place(self._options.start, log, kept) for log, kept in logs.items()})
+        starts = {log: place(self._options.start, log, kept) for log, kept in logs.items()}
+        for log, kept in logs.items():
+            _check_end(self._options, log, starts[log], kept)
+        return _as_ends({log: min(starts[log], kept[1]) for log, kept in logs.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.per_trigger) if self._options.per_trigger else ReadAllAvailable()
@@ -168,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _check_end(self._options, log, offset, logs[log])
             elif self._options.fail_on_data_loss:
                 raise SourceError(f"{shown(log)} was read up to {offset} and is not there any more. {_LOSS}")
-        ends = {log: self._end(log, kept) for log, kept in logs.items()}
+        ends = {log: self._end(log, kept, began.get(log, 0)) for log, kept in logs.items()}
         # What is gone keeps its place: should it come again, it goes on from its old end.
         ends = {**{log: offset for log, offset in began.items() if log not in ends}, **ends}
         if isinstance(limit, ReadMaxRows):
@@ -186,8 +189,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = _as_logs(start)
         found: list[InputPartition] = []
         for log, stop in _as_logs(end).items():
-            # A topic that came later is read from what it had first.
-            part = Slice(*log, began.get(log, 0), stop, log in began)
+            # A topic that came later, or is another one of the same name, is read from what it had first.
+            goes_on = began.get(log, stop + 1) <= stop
+            part = Slice(*log, began[log] if goes_on else 0, stop, goes_on)
             found += split(part, self._options.per_task)
         return found
 
@@ -207,9 +211,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._client = client
             return read_logs(self._client, self._options)
 
-    def _end(self, log: Log, kept: Bounds) -> int:
+    def _end(self, log: Log, kept: Bounds, read: int) -> int:
         end = place(self._options.end, log, kept)
-        return end if self._last is None else min(end, self._last.get(log, kept[0]))
+        if self._last is not None:
+            end = min(end, self._last.get(log, kept[0]))
+        # Never back, whatever the options say now; unless the log is shorter: it is another one of the same name then.
+        return max(end, read) if read <= kept[1] else end
 
 
 def read_logs(client: blocking.Client, options: Options) -> dict[Log, Bounds]:

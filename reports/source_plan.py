@@ -127,7 +127,8 @@ def _names(filter: Filter, value: Any, before: frozenset[str] | None) -> frozens
     if isinstance(filter, EqualTo | EqualNullSafe) and isinstance(value, str):
         only = frozenset({value})
     elif isinstance(filter, In):
-        only = frozenset(value)
+        # Nothing equals null, in a list neither.
+        only = frozenset(name for name in value if name is not None)
     else:
         return None
     return only if before is None else before & only
@@ -210,16 +211,10 @@ def split(part: Slice, per_task: int) -> Iterator[Slice]:
 
 
 def limited(start: Mapping[Log, int], end: Mapping[Log, int], most: int) -> dict[Log, int]:
-    """Ends of logs so that about `most` offsets lie before them, each log's share as large as what it has waiting."""
+    """Ends of logs so that about `most` offsets lie before them, each log's share as large as what it has waiting: at
+    least one, so that none waits for ever while others grow."""
     waiting = {log: max(0, end[log] - start.get(log, 0)) for log in end}
     total = sum(waiting.values())
     if total <= most:
         return dict(end)
-    found: dict[Log, int] = {}
-    left = most
-    for log in sorted(end):
-        # Rounded up, so that no log with something waiting has to wait for ever.
-        share = min(waiting[log], left, -(-waiting[log] * most // total))
-        found[log] = start.get(log, 0) + share if share else min(start.get(log, end[log]), end[log])
-        left -= share
-    return found
+    return {log: end[log] - many + -(-many * most // total) for log, many in waiting.items()}

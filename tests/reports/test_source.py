@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from dovetail.core.state import Settings
 from dovetail.reports import sink
-from dovetail.reports.source import COLUMNS, DovetailSource, _as_ends, _as_logs
+from dovetail.reports.source import COLUMNS, DovetailSource, StreamReader, _as_ends, _as_logs
 from dovetail.reports.source_options import SourceError, read_options
 from dovetail.runtime.client import blocking
 from dovetail.runtime.security import Entry, digest_of, new_token, write_entries
@@ -198,6 +199,73 @@ def test_only_messages_of_the_time_asked_for(broker: House) -> None:
     assert len(since) + len(until) == COUNT
 
 
+def stream(house: House, **options: str) -> StreamReader:
+    return StreamReader(read_options({"url": url(house), **options}), COLUMNS)
+
+
+def one_batch(reader: StreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    """What Spark would do for a batch: where it ends, and what it brings."""
+    end = reader.latestOffset(start, ReadAllAvailable())
+    parts = reader.partitions(start, end)
+    return end, [row["value"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_stream_goes_on_over_a_topic_that_was_deleted_and_made_anew(broker: House) -> None:
+    with blocking.connect(url(broker)) as dv:
+        for number in range(5):
+            dv.publish("anew", f"old {number}", partition=0)
+        reader = stream(broker, topic="anew")
+        end, _ = one_batch(reader, reader.initialOffset())
+        ask(broker, "DELETE", "/v1/topics/anew")
+        with pytest.raises(SourceError, match="has no topic 'anew'"):
+            one_batch(reader, end)
+        for number in range(2):
+            dv.publish("anew", f"new {number}", partition=0)
+    assert one_batch(reader, end)[1] == [b"new 0", b"new 1"]
+    reader.stop()
+
+
+def test_a_stream_over_a_log_that_is_shorter_than_what_was_read_says_so_or_reads_it_from_its_start(
+    broker: House,
+) -> None:
+    ask(broker, "POST", "/v1/topics", {"name": "other", "partitions": 1})
+    with blocking.connect(url(broker)) as dv:
+        dv.publish("other", "of another broker")
+    read_before = {"other": {"0": 5}}
+    strict, lenient = stream(broker, topic="other"), stream(broker, topic="other", failOnDataLoss="false")
+    with pytest.raises(SourceError, match="partition 0 of topic 'other' ends before offset 1, so there is no 5"):
+        one_batch(strict, read_before)
+    assert one_batch(lenient, read_before) == ({"other": {"0": 1}}, [b"of another broker"])
+    strict.stop()
+    lenient.stop()
+
+
+def test_a_stream_never_goes_back_to_what_it_has_read_whatever_its_options_say_now(broker: House) -> None:
+    ask(broker, "POST", "/v1/topics", {"name": "single", "partitions": 1})
+    with blocking.connect(url(broker)) as dv:
+        dv.publish("single", "alone")
+    whole = stream(broker, topic="single")
+    end, values = one_batch(whole, whole.initialOffset())
+    assert values == [b"alone"]
+    shorter = stream(broker, topic="single", endingOffset="0")
+    assert one_batch(shorter, end) == (end, [])
+    beyond = stream(broker, topic="single", startingOffset="7")
+    with pytest.raises(SourceError, match="ends before offset 1, so there is no 7"):
+        beyond.initialOffset()
+    lenient = stream(broker, topic="single", startingOffset="7", failOnDataLoss="false")
+    assert one_batch(lenient, lenient.initialOffset()) == (end, [])
+    for each in (whole, shorter, beyond, lenient):
+        each.stop()
+
+
+def ask(house: House, method: str, path: str, body: dict[str, Any] | None = None) -> None:
+    """An HTTP request that must be taken."""
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(f"http://127.0.0.1:{house.http_port}{path}", data, method=method)
+    asked.add_header("content-type", "application/json")
+    urllib.request.urlopen(asked, timeout=20).close()
+
+
 def trim(house: House, topic: str, start: int) -> None:
     from dovetail.core.inputs import TrimLog
 
@@ -323,10 +391,7 @@ LANED = [("critical", 3), ("normal", 4), ("background", 5)]
 def test_each_lane_is_a_log_of_its_own_that_is_read_and_written_exactly(
     spark_with: SparkSession, broker: House
 ) -> None:
-    body = json.dumps({"name": "jobs", "lanes": True, "partitions": 2}).encode()
-    asked = urllib.request.Request(f"http://127.0.0.1:{broker.http_port}/v1/topics", body)
-    asked.add_header("content-type", "application/json")
-    urllib.request.urlopen(asked, timeout=20).close()
+    ask(broker, "POST", "/v1/topics", {"name": "jobs", "lanes": True, "partitions": 2})
     batch = pa.record_batch(
         {
             "value": [f"{lane} {number}" for lane, count in LANED for number in range(count)],
