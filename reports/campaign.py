@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 Order = tuple[str, int]
 Runner = Callable[[Order, Callable[[Row], None]], Result]
 SEEDS_PER_TASK = 16
-"""At most so many: a file should be worth opening, and an interruption should not cost much."""
+"""At most so many: a file should be worth opening."""
+TASKS_PER_CORE = 16
+"""At least so many: an interruption should cost little, and no core wait long for the one that has the long seeds."""
 WAITING_PIECES = 4
 """How far a run may be ahead of whoever writes its rows."""
 LOOK_S = 0.5
@@ -140,15 +142,21 @@ def _run(
     spark: SparkSession, path: Path, missing: Sequence[Order], tell: Callable[[int], None], runner: Runner | None
 ) -> None:
     context = spark.sparkContext
-    per_task = max(1, min(SEEDS_PER_TASK, len(missing) // (4 * context.defaultParallelism)))
+    per_task = seeds_per_task(len(missing), context.defaultParallelism)
     tasks = -(-len(missing) // per_task)
     master = context.master or ""
     archive = "" if master == "local" or master.startswith("local[") else _ship(spark)
     rows = spark.range(len(missing), numPartitions=tasks).mapInArrow(
         _task(tuple(missing), archive, runner), _spark_schema()
     )
-    spark.conf.set(_WRITERS, str(len({name for name, _ in missing})))
+    # One more than a task can need: at the limit Spark would hold and sort what is left of the rows.
+    spark.conf.set(_WRITERS, str(len({name for name, _ in missing}) + 1))
     _shown(spark, lambda: _write(rows, path), lambda done: tell(min(len(missing), done * per_task)))
+
+
+def seeds_per_task(missing: int, cores: int) -> int:
+    """How many seeds one task runs, and one file holds."""
+    return max(1, min(SEEDS_PER_TASK, missing // (TASKS_PER_CORE * cores)))
 
 
 def _write(rows: DataFrame, path: Path) -> None:

@@ -37,9 +37,15 @@ class WrongMaster(ReportError):
 
 
 def session(
-    master: str = MASTER, *, name: str = "dovetail", memory: str = MEMORY, settings: Mapping[str, str] | None = None
+    master: str = MASTER,
+    *,
+    name: str = "dovetail",
+    memory: str = MEMORY,
+    settings: Mapping[str, str] | None = None,
+    silent: bool = False,
 ) -> SparkSession:
-    """The Spark session of this process, made when there is none. `settings` are Spark's own, and win."""
+    """The Spark session of this process, made when there is none. `settings` are Spark's own, and win. A `silent` one
+    logs nothing: for whoever says in words of their own what Spark raises."""
     check_master(master)
     os.environ["JAVA_HOME"] = java_home(os.environ)
     if master.startswith("local"):
@@ -47,7 +53,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    chosen = {**_settings(master, memory), **(settings or {})}
+    chosen = {**_settings(master, memory, "off" if silent else "error"), **(settings or {})}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -97,11 +103,13 @@ def _unreachable(place: str) -> str:
     return ""
 
 
-def _settings(master: str, memory: str) -> dict[str, str]:
-    quiet = Path(__file__).resolve().with_name("log4j2.properties")
+def _settings(master: str, memory: str, level: str) -> dict[str, str]:
+    log = Path(__file__).resolve().with_name("log4j2.properties")
     found = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{log} -Ddovetail.log={level} -Duser.timezone=UTC"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

@@ -45,7 +45,7 @@ def report(
         place = Path(out) if out else _beside(chosen)
         _make_room(place)
         check_master(master)
-        with session(master) as spark:
+        with session(master, silent=True) as spark:
             found = make(spark, chosen, other, _progress(json))
         write_tables(found, place / "tables")
         (place / "index.html").write_text(page(found), encoding="utf-8")

@@ -204,7 +204,7 @@ def _spark_campaign(
         manifest = manifest_for(scenario, seed, seeds or 100)
         console = Console(stderr=True)
         with (
-            session(master) as spark,
+            session(master, silent=True) as spark,
             Bar(console=console, transient=True, disable=quiet or not console.is_terminal) as bar,
         ):
             task = bar.add_task("runs", total=None)

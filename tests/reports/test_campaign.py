@@ -14,7 +14,7 @@ import pytest
 
 from dovetail.core.trace import Row
 from dovetail.reports import dataset
-from dovetail.reports.campaign import manifest_for, pieces, results, run_campaign
+from dovetail.reports.campaign import manifest_for, pieces, results, run_campaign, seeds_per_task
 from dovetail.reports.dataset import BadDataset, open_dataset
 from dovetail.sim.run import Result, Verdict
 from dovetail.sim.trace import PIECE_ROWS
@@ -67,6 +67,11 @@ def test_a_campaign_goes_on_where_it_was_and_runs_no_seed_twice(
     assert [each.seed for each in results(spark, path)]
 
 
+@pytest.mark.parametrize(("missing", "cores", "each"), [(1, 2, 1), (80, 2, 2), (10_000, 2, 16), (10_000, 200, 3)])
+def test_a_task_is_a_small_part_of_a_campaign_and_a_file_not_too_small(missing: int, cores: int, each: int) -> None:
+    assert seeds_per_task(missing, cores) == each
+
+
 def test_rows_leave_a_run_in_bounded_pieces_while_it_goes_on() -> None:
     def long(order: tuple[str, int], keep: Callable[[Row], None]) -> Result:
         for seq in range(2 * PIECE_ROWS + 5):
@@ -102,8 +107,9 @@ def test_a_seed_that_no_plan_can_be_made_of_is_a_finding_and_ends_nothing() -> N
 
 
 CLUSTER = """
-import json, os, sys
+import json, os, shutil, sys
 from pathlib import Path
+import pyspark
 from dovetail.core.trace import Row
 from dovetail.reports.campaign import manifest_for, run_campaign
 from dovetail.reports.session import session
@@ -123,9 +129,15 @@ def job():
         return run_seed(order)
     return runner
 
-with session("local-cluster[2,1,1024]", memory="1g") as spark:
+with session("local-cluster[2,1,1024]", memory="1g", silent=True) as spark:
+    try:
+        spark.sql("SELECT raise_error('no')").collect()
+    except Exception:
+        pass
     manifest = manifest_for("drop-during-ack", 1, 3)
     found = run_campaign(spark, place / "campaign", manifest, ["drop-during-ack"], runner=job())
+    left = Path(pyspark.__file__).with_name("work") / spark.sparkContext.applicationId
+shutil.rmtree(left)
 print(json.dumps({"runs": found.runs, "failures": len(found.failures), "delivered": found.delivered}))
 """
 
@@ -136,6 +148,7 @@ def test_executors_get_the_package_and_a_task_that_died_leaves_nothing_twice(tmp
         [sys.executable, "-c", CLUSTER, str(tmp_path)], capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "ERROR" not in done.stderr, "a silent session logged what it raised"
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["runs"], said["failures"]) == (3, 0)
     assert said["delivered"] > 0

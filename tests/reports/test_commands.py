@@ -22,7 +22,7 @@ runner = CliRunner()
 @pytest.fixture(autouse=True)
 def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands end the session that they began: here they are given one that goes on."""
-    monkeypatch.setattr(session, "session", lambda master: nullcontext(spark))
+    monkeypatch.setattr(session, "session", lambda master, **_: nullcontext(spark))
 
 
 def test_a_campaign_is_run_and_reported_on(tmp_path: Path) -> None:
