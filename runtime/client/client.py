@@ -106,6 +106,11 @@ class Topic(Struct, frozen=True):
         return sum(each.end - each.start for each in self.partitions)
 
 
+def made_up_name() -> str:
+    """The name of a client that was given none."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 def connect(
     url: str = URL,
     *,
@@ -133,7 +138,7 @@ def connect(
     place = address.parse(url)
     return Client(
         place,
-        name=name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        name=name or made_up_name(),
         token=token,
         tls=_trust(place, ca),
         timeout=seconds(timeout),

@@ -81,21 +81,25 @@ class Partitioner(Protocol):
 
 
 class ByKey:
-    """A key's hash decides; a message without a key goes where the broker likes."""
+    """A key's hash decides; a message without a key goes where the broker likes, or where `keyless` says."""
 
-    needs_count = False
-
-    def __init__(self, hash: Callable[[bytes], int]) -> None:
+    def __init__(self, hash: Callable[[bytes], int], keyless: Partitioner | None = None) -> None:
         # The same few keys come again and again; a hash in Python costs more than a look-up.
         self._hash = lru_cache(_REMEMBERED_KEYS)(hash)
+        self._keyless = keyless
+
+    @property
+    def needs_count(self) -> bool:
+        return self._keyless is not None
 
     def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
-        if key is None:
-            return ANY
-        return partition_of_hash(self._hash(key), partitions)
+        if key is not None:
+            return partition_of_hash(self._hash(key), partitions)
+        return ANY if self._keyless is None else self._keyless.choose(topic, key, partitions)
 
     def batch_ended(self, topic: str) -> None:
-        """Nothing changes."""
+        if self._keyless is not None:
+            self._keyless.batch_ended(topic)
 
 
 class RoundRobin:
@@ -130,19 +134,16 @@ class Sticky:
         self._turns[topic] = self._turns.get(topic, 0) + 1
 
 
-_MAKERS: Final[Mapping[str, Callable[[], Partitioner]]] = MappingProxyType(
-    {
-        "key": lambda: ByKey(murmur3),
-        "kafka-key": lambda: ByKey(murmur2),
-        "round-robin": RoundRobin,
-        "sticky": Sticky,
-    }
+_HASHES: Final[Mapping[str, Callable[[bytes], int]]] = MappingProxyType({"key": murmur3, "kafka-key": murmur2})
+_TURNS: Final[Mapping[str, Callable[[], Partitioner]]] = MappingProxyType(
+    {"round-robin": RoundRobin, "sticky": Sticky}
 )
 
 
-def partitioner(name: PartitionerName) -> Partitioner:
-    """A new partitioner of that name."""
-    make = _MAKERS.get(name)
-    if make is None:
-        raise ValueError(f"{name!r} is not a partitioner: use one of {', '.join(_MAKERS)}")
-    return make()
+def partitioner(name: PartitionerName, *, names_each: bool = False) -> Partitioner:
+    """A new partitioner of that name; with `names_each` it leaves no choice to the broker."""
+    if name in _HASHES:
+        return ByKey(_HASHES[name], Sticky() if names_each else None)
+    if name in _TURNS:
+        return _TURNS[name]()
+    raise ValueError(f"{name!r} is not a partitioner: use one of {', '.join((*_HASHES, *_TURNS))}")

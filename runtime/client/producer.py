@@ -173,7 +173,8 @@ class Producer:
         self._identity = Identity() if idempotent else None
         self._retries = retries
         self._timeout = seconds(timeout)
-        self._partitioner: Partitioner = partitioner(partitioner_name)
+        # What an idempotent producer sends again must come to the log where it was counted.
+        self._partitioner: Partitioner = partitioner(partitioner_name, names_each=idempotent)
         self._outbox: Outbox[asyncio.Future[Receipt]] = Outbox(
             batch_bytes=batch_bytes,
             in_flight_max=1 if idempotent else max_in_flight,
@@ -217,7 +218,7 @@ class Producer:
         value_bytes = value.encode() if isinstance(value, str) else bytes(value)
         if partition is None:
             partition = ANY
-            if key is not None or self._partitioner.needs_count or self._identity is not None:
+            if key is not None or self._partitioner.needs_count:
                 partition = self._partitioner.choose(name, key, await self._home.partition_count(name))
         elif partition < 0:
             raise ValueError(f"a partition is 0 or more, this is {partition}")

@@ -372,6 +372,19 @@ async def test_an_idempotent_producer_stores_each_message_once_whatever_is_kille
     assert sorted(stored, key=int) == texts
 
 
+async def test_an_idempotent_producer_stores_what_it_sends_with_a_key_and_without(tmp_path: Path) -> None:
+    texts = [f"{number}" for number in range(12)]
+    async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
+        async with dv.producer("orders", idempotent=True) as orders:
+            receipts = [
+                await orders.publish(text, key="k" if number % 2 else None, partition=0 if number % 3 == 2 else None)
+                for number, text in enumerate(texts)
+            ]
+        stored = [message.text for message in await received(dv.subscribe("orders", group="all"), len(texts))]
+    assert len({receipt.message_id for receipt in receipts}) == len(texts)
+    assert sorted(stored, key=int) == texts
+
+
 async def test_unacknowledged_messages_are_delivered_again_after_a_crash(tmp_path: Path) -> None:
     async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
         jobs = dv.subscribe("jobs", group="workers")

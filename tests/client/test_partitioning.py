@@ -76,6 +76,15 @@ def test_sticky_stays_with_a_partition_until_the_batch_ends() -> None:
     assert chooser.choose("b", None, 3) == 0
 
 
+def test_where_the_broker_has_no_choice_messages_without_a_key_change_places_with_their_batches() -> None:
+    chooser = partitioner("key", names_each=True)
+    assert chooser.needs_count
+    assert chooser.choose("t", b"k", 3) == partitioner("key").choose("t", b"k", 3)
+    assert [chooser.choose("t", None, 3), chooser.choose("t", None, 3)] == [0, 0]
+    chooser.batch_ended("t")
+    assert chooser.choose("t", None, 3) == 1
+
+
 def test_an_unknown_partitioner_is_refused_with_the_names_of_those_there_are() -> None:
     with pytest.raises(ValueError, match="round-robin"):
         partitioner("random")  # type: ignore[arg-type]  # the point of the test

@@ -40,6 +40,13 @@ def test_a_gap_in_the_sequence_is_refused_and_says_what_was_expected() -> None:
     assert "at sequence 1" in answer.reason
 
 
+def test_a_batch_of_a_producer_that_counts_must_name_its_partition() -> None:
+    broker = Running()
+    answer = refusal(broker.publish("a", "x", **ID, base_sequence=0, partition=-1))
+    assert answer.status == Status.INVALID
+    assert "names its partition" in answer.reason
+
+
 def test_a_batch_that_is_too_old_to_be_recognised_is_known_to_be_stored() -> None:
     broker = Running()
     for sequence in range(7):
