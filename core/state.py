@@ -430,6 +430,13 @@ class Live(Struct, frozen=True, gc=False):
     """Counts publishes that left the choice of a partition to the broker."""
 
 
+class TopicRule(Struct, frozen=True, gc=False):
+    """Fields of `TopicConfig` that new topics get in the place of the defaults, where their names match a pattern."""
+
+    pattern: str
+    changes: tuple[tuple[str, bool | int], ...]
+
+
 class Settings(Struct, frozen=True, gc=False):
     """What an operator may change about the whole broker; each default has its reason in `docs/settings.md`."""
 
@@ -453,6 +460,8 @@ class Settings(Struct, frozen=True, gc=False):
     quota_messages: int = 0
     """Messages a second that one client may publish; 0: any number."""
     quota_bytes: int = 0
+    topic_rules: tuple[TopicRule, ...] = ()
+    """All that match a new topic's name count, a later one over an earlier."""
 
 
 class State(Struct, frozen=True, gc=False):

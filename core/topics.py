@@ -7,20 +7,39 @@ Never     removes anything that a group still needs (I-RETAIN).
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from dovetail.core import leases, names, polls, routing
 from dovetail.core.codes import Status
 from dovetail.core.effects import Done, LogInfo, TopicInfo, Topics
 from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import ConfigureTopic, CreateTopic, DeleteTopic, ListTopics, TrimLog
 from dovetail.core.names import BadName
-from dovetail.core.records import LogTrimmed, ReplayState, TopicConfig, TopicConfigured, TopicCreated, TopicDeleted
-from dovetail.core.state import Tail, Topic
+from dovetail.core.records import (
+    LogTrimmed,
+    ReplayState,
+    SyncPolicy,
+    TopicConfig,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from dovetail.core.state import Settings, Tail, Topic
 from dovetail.core.turn import Turn
 
 LOGS_MAX = 0xFFFF
 """Logs of one topic: what the wire can count."""
 HEALTH_CONFIG = TopicConfig(retention_ms=3_600_000, lag_warning=0)
 """A deep look removes what it wrote; what is left after a crash goes within the hour."""
+
+
+def config_for(settings: Settings, name: str) -> TopicConfig:
+    """What a new topic of this canonical name gets: the defaults, and over them each rule whose pattern matches it."""
+    config = settings.topic_defaults
+    for rule in settings.topic_rules:
+        if names.matches(rule.pattern, name):
+            config = replace(config, **dict(rule.changes))
+    return replace(config, sync=SyncPolicy(config.sync))
 
 
 def find(turn: Turn, text: str) -> Topic | None:
@@ -54,7 +73,7 @@ def find_or_create(turn: Turn, text: str) -> Topic:
     name = names.topic_name(text)
     if not turn.settings.auto_create:
         raise Refusal(Status.NOT_FOUND, f"topic {name!r} does not exist and topics are not created on first use here")
-    return create(turn, name, turn.settings.partitions, 0, turn.settings.topic_defaults, automatic=True)
+    return create(turn, name, turn.settings.partitions, 0, config_for(turn.settings, name), automatic=True)
 
 
 def create(

@@ -16,11 +16,14 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from dovetail.core import names
 from dovetail.core.frames import ROOM_BYTES, batch_bytes_max
 from dovetail.core.levels import PressureLimits
+from dovetail.core.names import BadName
 from dovetail.core.node import NodeOptions
 from dovetail.core.records import SyncPolicy
-from dovetail.core.state import Settings
+from dovetail.core.state import Settings, TopicRule
+from dovetail.core.topics import config_for
 from dovetail.runtime.client.durations import milliseconds
 from dovetail.runtime.logs import LEVELS
 from dovetail.runtime.storage.layout import StoreOptions
@@ -306,6 +309,8 @@ SETTINGS = (
     Setting("stall", "node.stall_ms", Kind.DURATION, "A frame that was begun is finished within this.", 100),
 )
 BY_KEY = {setting.key: setting for setting in SETTINGS}
+TOPICS = "topics"
+"""The family of what topics of a pattern get: `topics.PATTERN.NAME`, where `topic.NAME` is a setting."""
 _TERMS = {"session_timeout", "message_max"}
 """What clients were told when they connected stays as it was."""
 _AT_ONCE = {"log_level", "trace_wire"}
@@ -347,14 +352,46 @@ def load(
         *_from_environment(environment or {}),
         *((key, text, f"--{key.replace('_', '-').replace('.', '-')}") for key, text in (flags or {}).items()),
     )
-    for key, text, where in said:
-        values[key] = parse(BY_KEY[key], text, where)
+    for written, text, where in said:
+        key = _canonical(written, where)
+        values[key] = parse(setting_of(key), text, where)
         origins[key] = where
     config = Config()
+    rules: dict[str, list[tuple[str, bool | int]]] = {}
     for key, value in values.items():
-        config = _with(config, BY_KEY[key].field.split("."), value)
+        if key in BY_KEY:
+            config = _with(config, BY_KEY[key].field.split("."), value)
+        else:
+            assert isinstance(value, int)
+            rules.setdefault(_pattern(key), []).append((setting_of(key).field.removeprefix(_TOPIC), value))
+    found = tuple([TopicRule(pattern, tuple(changes)) for pattern, changes in rules.items()])
+    config = _with(config, ["settings", "topic_rules"], found)
     _check_together(config, origins)
     return config, origins
+
+
+def setting_of(key: str) -> Setting:
+    """The setting that a key names, for all topics or for those of a pattern; raises `KeyError`."""
+    if key in BY_KEY:
+        return BY_KEY[key]
+    if not key.startswith(f"{TOPICS}.") or not _pattern(key):
+        raise KeyError(key)
+    return BY_KEY[f"topic.{key.rpartition('.')[2]}"]
+
+
+def _pattern(key: str) -> str:
+    """The pattern in the key of what topics of a pattern get."""
+    return key.partition(".")[2].rpartition(".")[0]
+
+
+def _canonical(key: str, where: str) -> str:
+    """A key whose pattern, if it has one, is written in the one way."""
+    if key in BY_KEY:
+        return key
+    try:
+        return f"{TOPICS}.{names.pattern(_pattern(key))}.{key.rpartition('.')[2]}"
+    except BadName as error:
+        raise BadConfig(f"{where}: {error}") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -391,19 +428,29 @@ def _from_node(node: yaml.Node, prefix: str, file_name: str, seen: dict[str, int
         if key in seen:
             raise BadConfig(f"{where}: {key!r} was set in line {seen[key]} already: keep one of them")
         seen[key] = key_node.start_mark.line + 1
-        if any(each.startswith(f"{key}.") for each in BY_KEY):
+        if prefix == TOPICS or key == TOPICS or any(each.startswith(f"{key}.") for each in BY_KEY):
             yield from _from_node(value, key, file_name, seen)
-        elif key not in BY_KEY:
+        elif not is_setting(key):
             raise BadConfig(f"{where}: {key!r} is not a setting{meant(key, BY_KEY)}")
         elif not isinstance(value, yaml.ScalarNode) or value.tag == "tag:yaml.org,2002:null":
-            raise BadConfig(f"{where}: {key!r} needs a value, {BY_KEY[key].accepts}")
+            raise BadConfig(f"{where}: {key!r} needs a value, {setting_of(key).accepts}")
         else:
             yield key, value.value, where
+
+
+def is_setting(key: str) -> bool:
+    """Whether a key names a setting, for all topics or for those of a pattern."""
+    try:
+        setting_of(key)
+    except KeyError:
+        return False
+    return True
 
 
 def meant(wrong: str, known: Mapping[str, object]) -> str:
     """What was probably meant by a key that does not exist, or what there is."""
     family, _, name = wrong.rpartition(".")
+    family = "topic" if family.startswith(f"{TOPICS}.") else family
     here = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == family}
     close = difflib.get_close_matches(name, here, 1, 0.6) or difflib.get_close_matches(wrong, known, 1, 0.85)
     if close:
@@ -469,9 +516,11 @@ def _check_together(config: Config, origins: Origins) -> None:
             names = [key for key in BY_KEY if key.startswith(f"{family}.") and key.endswith("_percent")]
             order = " <= ".join(key for key in names if not key.endswith("slack_percent"))
             raise BadConfig(f"the limits of {family} do not rise: make {order}")
-    topic = config.settings.topic_defaults
-    if topic.lease_max_ms < topic.lease_ms:
-        raise BadConfig("topic.lease_max is shorter than topic.lease: make it as long at least")
+    for pattern in ("", *(rule.pattern for rule in config.settings.topic_rules)):
+        topic = config_for(config.settings, pattern) if pattern else config.settings.topic_defaults
+        if topic.lease_max_ms < topic.lease_ms:
+            keys = f"{TOPICS}.{pattern}" if pattern else "topic"
+            raise BadConfig(f"{keys}.lease_max is shorter than {keys}.lease: make it as long at least")
     if config.settings.session_timeout_ms < 2 * config.heartbeat_ms and "session_timeout" in origins:
         raise BadConfig("session_timeout is shorter than two heartbeats: members would come and go; lengthen it")
     for name, size in (
@@ -524,10 +573,17 @@ def _in_units(value: int, units: tuple[tuple[str, int], ...], nothing: str) -> s
 
 def explain(config: Config, origins: Origins) -> list[Row]:
     """Every setting, its value and where it came from."""
-    return [
+    rows = [
         Row(each.key, show(each, value_of(config, each)), origins.get(each.key, DEFAULT), each.says)
         for each in SETTINGS
     ]
+    by_field = {each.field.removeprefix(_TOPIC): each for each in SETTINGS if each.field.startswith(_TOPIC)}
+    for rule in config.settings.topic_rules:
+        for name, value in rule.changes:
+            setting = by_field[name]
+            key = f"{TOPICS}.{rule.pattern}.{setting.key.removeprefix('topic.')}"
+            rows.append(Row(key, show(setting, value), origins.get(key, DEFAULT), setting.says))
+    return rows
 
 
 def reference_page() -> str:
@@ -539,6 +595,23 @@ def reference_page() -> str:
         "Defaults first, then the YAML file (`dovetail serve --config FILE`), then the environment, then flags. Keys",
         "with a dot stand under their family in the file (`topic:` / `  lease: 30s`). `dovetail config show` prints",
         "each value and where it came from. This page is generated from the table in `runtime/config.py`.",
+        "",
+        "What the `topic` family says holds for every topic that is made from then on. Under `topics`, the same keys",
+        "hold for topics whose names match a pattern; of several that match, all count, a later one over an earlier:",
+        "",
+        "```yaml",
+        "topic:",
+        "  retention: 7d",
+        "topics:",
+        '  "logs.#":',
+        "    retention: 1d",
+        "    retention_bytes: 10GiB",
+        '  "logs.audit.*":',
+        "    retention: 365d",
+        "```",
+        "",
+        "On the command line that is `--set 'topics.logs.#.retention=1d'`. Topics that are there already keep what",
+        "they have: `dovetail topic set 'logs.#' retention.hours=24` changes all that match.",
         "",
         "| key | environment | default | accepted | what for |",
         "|---|---|---|---|---|",

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dovetail.runtime.config import CHANGEABLE, SETTINGS, BadConfig, Config, Origins, changed_by, show, value_of
+from dovetail.runtime.config import (
+    CHANGEABLE,
+    SETTINGS,
+    TOPICS,
+    BadConfig,
+    Config,
+    Origins,
+    changed_by,
+    show,
+    value_of,
+)
 from dovetail.runtime.security import Insecure
 
 if TYPE_CHECKING:
@@ -52,6 +63,11 @@ def reload(server: Server) -> Reloaded:
             now_origins[each.key] = origins.get(each.key, "default")
         else:
             needs_restart.append(each.key)
+    if now.settings.topic_rules != config.settings.topic_rules:
+        changed.append(TOPICS)
+        now = replace(now, settings=replace(now.settings, topic_rules=config.settings.topic_rules))
+        now_origins = {key: where for key, where in now_origins.items() if not key.startswith(f"{TOPICS}.")}
+        now_origins |= {key: where for key, where in origins.items() if key.startswith(f"{TOPICS}.")}
     server.change(now, now_origins)
     return Reloaded(changed, needs_restart, kept, files)
 

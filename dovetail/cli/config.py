@@ -21,13 +21,13 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", hel
 
 def load_config(file: str, flags: dict[str, str], settings: list[str] | None) -> tuple[Config, Origins]:
     """File, environment and flags together; raises `BadConfig` where something is wrong."""
-    from dovetail.runtime.config import BY_KEY, BadConfig, load, meant
+    from dovetail.runtime.config import BY_KEY, BadConfig, is_setting, load, meant
 
     for said in settings or []:
         key, equals, value = said.partition("=")
         if not equals:
             raise BadConfig(f"--set {said!r} is not KEY=VALUE")
-        if key not in BY_KEY:
+        if not is_setting(key):
             raise BadConfig(f"--set {key!r}: not a setting{meant(key, BY_KEY)}")
         flags = {**flags, key: value}
     try:

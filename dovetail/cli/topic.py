@@ -52,15 +52,7 @@ def list_topics(
     json: Json = False,
 ) -> None:
     """The topics, with their partitions, how many messages they keep, and what comes and goes a second."""
-    rest = Rest(api, token)
-    rows: list[dict[str, Any]] = []
-    after = ""
-    while True:
-        page = rest.get("v1", "topics", pattern=pattern, after=after)
-        rows += page["topics"]
-        after = page.get("next", "")
-        if not after:
-            break
+    rows = _matching(Rest(api, token), pattern)
     columns = ("name", "partitions", "messages", "publish_rate", "deliver_rate")
     print_rows(rows, columns, output, json, "there are no topics yet: `dovetail publish TOPIC VALUE` makes one")
 
@@ -73,14 +65,31 @@ def show(name: Name, api: Api = API, token: Token = "", json: Json = False) -> N
 
 @app.command("set")
 def change(
-    name: Name,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic, or a pattern: all that match.", autocompletion=complete.topics
+        ),
+    ],
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="lease=10s, retention.hours=24, …")],
     api: Api = API,
     token: Token = "",
     json: Json = False,
 ) -> None:
     """Change a topic's settings; they are recorded and win over the configuration."""
-    print_fields(Rest(api, token).patch("v1", "topics", name, **_settings(settings))["settings"], json)
+    rest, body = Rest(api, token), _settings(settings)
+    if "*" not in name and "#" not in name:
+        print_fields(rest.patch("v1", "topics", name, **body)["settings"], json)
+        return
+    matching = [row["name"] for row in _matching(rest, name)]
+    if not matching:
+        fail(f"no topic matches {name!r}: `dovetail topic list` shows all", Exit.FAILED)
+    for each in matching:
+        rest.patch("v1", "topics", each, **body)
+    if json:
+        print_fields({"changed": matching}, json)
+    else:
+        typer.echo(f"{len(matching)} topics changed: {', '.join(matching)}")
 
 
 @app.command("delete")
@@ -102,6 +111,18 @@ def delete(
         print_fields({"deleted": found["name"], "messages": found["messages"]}, json)
     else:
         typer.echo(f"topic {found['name']} deleted, {found['messages']} messages")
+
+
+def _matching(rest: Rest, pattern: str) -> list[dict[str, Any]]:
+    """All topics that match a pattern."""
+    rows: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = rest.get("v1", "topics", pattern=pattern, after=after)
+        rows += page["topics"]
+        after = page.get("next", "")
+        if not after:
+            return rows
 
 
 def _settings(pairs: list[str] | None) -> dict[str, Any]:

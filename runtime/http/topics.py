@@ -15,6 +15,7 @@ from dovetail.core.codes import Status
 from dovetail.core.names import BadName
 from dovetail.core.records import SyncPolicy, TopicConfig
 from dovetail.core.state import State, Subscription, Topic
+from dovetail.core.topics import config_for
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, logs_of, paced, stored_end
 from dovetail.runtime.http.messages import LANES
@@ -48,7 +49,7 @@ MEANINGS = {Status.QUOTA: (409, "quota_exceeded")}
 async def create(gate: Gate, call: Call[Nothing, NewTopic]) -> TopicView:
     """Make a topic."""
     body, settings = call.body, gate.state.settings
-    config = configured(settings.topic_defaults, body)
+    config = configured(config_for(settings, body.name.replace("/", ".")), body)
     partitions = settings.partitions if isinstance(body.partitions, UnsetType) else body.partitions
     lanes = LANE_COUNT if body.lanes else 0
     await gate.ask(

@@ -23,6 +23,12 @@ def test_topics_are_made_listed_shown_set_and_deleted(cli: Cli) -> None:
     assert cli.json("topic", "show", "orders.eu")["settings"]["retention"]["hours"] == 24
     assert "settings.lease" in cli.run("topic", "show", "orders.eu").stdout
     assert cli.json("topic", "set", "orders.eu", "lease=10s", "compact=true")["compact"] is True
+    cli.run("topic", "create", "orders.us")
+    assert cli.run("topic", "set", "orders.*", "retention.count=7").stdout == "2 topics changed: orders.eu, orders.us\n"
+    assert cli.json("topic", "show", "orders.us")["settings"]["retention"]["count"] == 7
+    assert cli.json("topic", "show", "orders.eu")["settings"]["retention"] == {"hours": 24, "bytes": 0, "count": 7}
+    assert "no topic matches 'x.#'" in cli.run("topic", "set", "x.#", "compact=true", code=Exit.FAILED).stderr
+    cli.run("topic", "delete", "orders.us", "--yes")
     assert "nothing was deleted" in cli.run("topic", "delete", "orders.eu", stdin="n\n", code=1).stderr
     assert cli.run("topic", "delete", "orders.eu", "--yes").stdout == "topic orders.eu deleted, 0 messages\n"
     assert cli.json("topic", "list") == []

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from dovetail.core.records import SyncPolicy
+from dovetail.core.state import Settings
+from dovetail.core.topics import config_for
 from dovetail.runtime.config import (
     BY_KEY,
     SETTINGS,
@@ -61,7 +63,7 @@ def test_every_setting_reads_what_it_shows() -> None:
 def test_every_field_of_the_configuration_is_a_setting_once() -> None:
     fields = [setting.field for setting in SETTINGS]
     assert len(set(fields)) == len(fields)
-    assert set(fields) == set(_leaves(Config(), "")) - NOT_BY_FILE
+    assert set(fields) == set(_leaves(Config(), "")) - NOT_BY_FILE - {"settings.topic_rules"}
 
 
 def _leaves(struct: msgspec.Struct, prefix: str) -> list[str]:
@@ -73,6 +75,54 @@ def _leaves(struct: msgspec.Struct, prefix: str) -> list[str]:
         else:
             found.append(prefix + field.name)
     return found
+
+
+BY_PATTERN = """
+topic:
+  retention: 7d
+topics:
+  "logs.#":
+    retention: 1d
+    retention_bytes: 1GiB
+    sync: os
+  logs/audit/*:
+    retention: 365d
+    compact: yes
+"""
+
+
+def test_topics_of_a_pattern_get_settings_of_their_own_and_a_later_pattern_wins() -> None:
+    config, origins = load(BY_PATTERN, "d.yaml", {}, {"topics.logs.#.retention_count": "5"})
+    audit, other = config_for(config.settings, "logs.audit.web"), config_for(config.settings, "logs.web")
+    assert (audit.retention_ms, audit.retention_bytes, audit.retention_count) == (365 * 86_400_000, 1 << 30, 5)
+    assert (audit.sync, audit.compact) == (SyncPolicy.OS, True)
+    assert (other.retention_ms, other.compact) == (86_400_000, False)
+    assert config_for(config.settings, "orders") == config.settings.topic_defaults
+    rows = {row.key: (row.text, row.origin) for row in explain(config, origins)}
+    assert rows["topics.logs.#.retention"] == ("1d", "d.yaml line 6")
+    assert rows["topics.logs.#.sync"] == ("os", "d.yaml line 8")
+    assert rows["topics.logs.audit.*.retention"] == ("365d", "d.yaml line 10")
+    assert rows["topics.logs.#.retention_count"][0] == "5"
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(config.settings), type=Settings)
+    assert config_for(again, "logs.audit.web") == audit
+    assert isinstance(config_for(again, "logs.audit.web").sync, SyncPolicy)
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("topics:\n  'logs.#.x':\n    retention: 1d\n", "d.yaml line 3: pattern 'logs.#.x' has '#' before its end"),
+        ("topics:\n  'a b':\n    retention: 1d\n", "level 'a b' of pattern 'a b' may hold only"),
+        ("topics:\n  logs.*:\n    retentoin: 1d\n", "line 3: .* did you mean .*retention"),
+        ("topics:\n  logs.*:\n    retention: soon\n", "line 3: topic.retention is 'soon'; accepted: a duration"),
+        ("topics:\n  logs.*: 1d\n", "line 2: topics.logs.* holds settings, each as `key: value`"),
+        ("topics: 1d\n", "line 1: topics holds settings"),
+        ("topics:\n  logs.*:\n    lease_max: 1s\n", "topics.logs.*.lease_max is shorter than topics.logs.*.lease"),
+    ],
+)
+def test_a_wrong_pattern_or_setting_of_one_is_refused_with_what_to_do(file: str, says: str) -> None:
+    with pytest.raises(BadConfig, match=says.replace("*", ".*")):
+        load(file, "d.yaml")
 
 
 def test_the_reference_page_is_the_one_that_the_code_makes() -> None:
@@ -115,7 +165,7 @@ def test_a_wrong_value_is_refused_with_its_line_and_what_is_accepted(key: str, v
     [
         ("partitons: 2", "line 1: 'partitons' is not a setting; did you mean 'partitions'?"),
         ("topic:\n  leese: 5s", "line 2: 'topic.leese' is not a setting; did you mean 'topic.lease'?"),
-        ("topics: 5", "line 1: 'topics' is not a setting; did you mean 'topics_max'?"),
+        ("topic_max: 5", "line 1: 'topic_max' is not a setting; did you mean 'topics_max'?"),
         ("zzz: 5", "there are data, listen"),
         ("topic:\n  zzz: 5", "there are topic.lease"),
         ("topic: 5", "line 1: topic holds settings"),

@@ -9,7 +9,7 @@ from dovetail.core.effects import Appended, LogInfo, Refused, Reply, TopicInfo, 
 from dovetail.core.inputs import Ask, CreateTopic, ListTopics, Publish, Stored, Subscribe, TrimLog, Written
 from dovetail.core.names import HEALTH
 from dovetail.core.records import SyncPolicy, TopicConfig
-from dovetail.core.state import Settings
+from dovetail.core.state import Settings, TopicRule
 from tests.core.broker import Broker
 from tests.core.running import Running
 
@@ -50,6 +50,21 @@ def test_durability_arrives_in_steps() -> None:
     assert len(broker.step(Stored(middle))) == 1
     assert len(broker.step(Stored(middle))) == 0
     assert len(broker.step(Stored(middle + 1))) == 1
+
+
+def test_a_topic_gets_what_its_pattern_says_when_it_is_made_and_keeps_it() -> None:
+    rules = (TopicRule("logs.#", (("retention_ms", 5), ("sync", 2))), TopicRule("logs.audit", (("retention_ms", 9),)))
+    broker = Running(Settings(topic_rules=rules))
+    for name in ("orders", "logs/web", "logs.audit", "logs.web.dlq"):
+        broker.publish(name, "x")
+    durable = broker.node.state.durable
+    configs = {name: durable.topics[number].config for name, number in durable.topics_by_name.items()}
+    assert configs == {
+        "orders": TopicConfig(),
+        "logs.web": TopicConfig(retention_ms=5, sync=SyncPolicy.OS),
+        "logs.audit": TopicConfig(retention_ms=9, sync=SyncPolicy.OS),
+        "logs.web.dlq": TopicConfig(),
+    }
 
 
 def test_the_brokers_own_topics_are_made_although_there_are_as_many_as_there_may_be() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.core.state import TopicRule
 from tests.http.api import Api, Refused, text
+from tests.http.conftest import Start
 
 
 def test_a_topic_is_made_shown_listed_changed_and_deleted(api: Api) -> None:
@@ -20,6 +22,14 @@ def test_a_topic_is_made_shown_listed_changed_and_deleted(api: Api) -> None:
     with pytest.raises(Refused) as refused:
         api.get("/v1/topics/orders.eu")
     assert refused.value.status == 404
+
+
+def test_a_topic_takes_what_is_not_said_from_its_pattern_and_then_from_the_defaults(start: Start) -> None:
+    rule = TopicRule("logs.#", (("retention_ms", 3_600_000), ("retention_count", 5), ("compact", True)))
+    api = start(topic_rules=(rule,))
+    made = api.post("/v1/topics", name="logs/web", retention={"count": 9})["settings"]
+    assert (made["retention"], made["compact"]) == ({"hours": 1, "bytes": 0, "count": 9}, True)
+    assert api.post("/v1/topics", name="orders")["settings"]["retention"]["hours"] == 168
 
 
 def test_a_topic_that_exists_is_a_conflict_and_a_bad_name_says_why(api: Api) -> None:

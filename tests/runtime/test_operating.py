@@ -97,9 +97,10 @@ def test_a_hang_up_reads_settings_again_and_says_what_takes_a_restart(tmp_path: 
     file = tmp_path / "d.yaml"
     file.write_text("topic:\n  lease: 10s\n")
     with serving(tmp_path / "data", "--config", str(file)) as broker:
-        file.write_text("topic:\n  lease: 20s\ntrace_wire: true\nstorage:\n  log_segment: 1MiB\n")
+        topics = "topics:\n  'logs.#':\n    retention: 1h\n"
+        file.write_text(f"topic:\n  lease: 20s\ntrace_wire: true\nstorage:\n  log_segment: 1MiB\n{topics}")
         broker.hang_up()
-        assert broker.until("reloaded")["changed"] == ["trace_wire", "topic.lease"]
+        assert broker.until("reloaded")["changed"] == ["trace_wire", "topic.lease", "topics"]
         assert broker.until("some settings take a restart")["settings"] == ["storage.log_segment"]
         file.write_text("topic:\n  leese: 20s\n")
         broker.hang_up()
@@ -108,6 +109,7 @@ def test_a_hang_up_reads_settings_again_and_says_what_takes_a_restart(tmp_path: 
         with urllib.request.urlopen(f"http://{broker.api}/admin/config", timeout=20) as answer:
             now = {each["key"]: (each["value"], each["origin"]) for each in json.loads(answer.read())["settings"]}
         assert now["topic.lease"] == ("20s", f"{file} line 2")
+        assert now["topics.logs.#.retention"] == ("1h", f"{file} line 8")
 
 
 def test_a_hang_up_reads_tokens_and_certificates_again(tmp_path: Path) -> None:
