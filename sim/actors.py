@@ -32,6 +32,8 @@ RETRY_MS = 60
 SILENCE_MS = 2_500
 """A client that waits for an answer this long hangs up and tries anew."""
 HEARTBEAT_MS = 800
+CLINGS = 5
+"""How often a member that clings to a delivery asks for more time."""
 
 OnAnswer = Callable[[wire.Answer | wire.Refusal], None]
 OnResult = Callable[[bool | None], None]
@@ -216,6 +218,7 @@ class Producer(Client):
         self._sequences: dict[tuple[str, int, int], int] = {}
         """What comes next, log by log: an idempotent producer numbers each by itself."""
         self._laned = {topic.name for topic in world.plan.topics if topic.lanes}
+        self._keyed = {topic.name: topic for topic in world.plan.topics if topic.keys}
         self._outbox: deque[tuple[int, wire.Request]] = deque()
         self._is_in_order = True
         """Whether the outbox is known to be in order of number."""
@@ -234,7 +237,7 @@ class Producer(Client):
         # What is delayed may be sent in the same millisecond as something else, and is told apart.
         begin = f"{self.name}/{event.at_ms}/{event.topic}/{'later/' if event.delay_ms else ''}"
         values = [f"{begin}{n}/".encode().ljust(event.size, b".") for n in range(event.count)]
-        if event.singles and not self._id:
+        if event.singles and not self._id and event.topic not in self._keyed:
             for value in values:
                 self._put(wire.Publish(event.topic, (), value, event.ttl_ms // 1000))
         else:
@@ -242,7 +245,8 @@ class Producer(Client):
         self._pump()
 
     def _batch(self, event: plan.Publish, values: list[bytes]) -> wire.Produce:
-        records: list[batch.NewRecord] = [(None, value, ()) for value in values]
+        keyed = self._keyed.get(event.topic)
+        records: list[batch.NewRecord] = [(keyed.key_of(value) if keyed else None, value, ()) for value in values]
         stamp_ms = WALL_MS + event.at_ms
         partition = event.partition
         if self._id:
@@ -283,11 +287,11 @@ class Producer(Client):
         self._flush()
 
     def _tries_again(self, refusal: wire.Refusal) -> bool:
-        """A batch that follows a refused one is refused for its sequence: it goes out again behind that one. One that
-        is said to be stored, at a place that is forgotten, is done with."""
-        if refusal.status == Status.EXISTS:
-            return False
-        return bool(self._id) or refusal.status in (Status.BUSY, Status.READ_ONLY, Status.INTERNAL)
+        """A batch that follows a refused one is refused for its sequence: it goes out again behind that one, unless it
+        is said to be stored."""
+        if self._id:
+            return refusal.status != Status.EXISTS
+        return refusal.status in (Status.BUSY, Status.READ_ONLY, Status.QUOTA, Status.INTERNAL)
 
     def _on_answer(self, number: int) -> OnAnswer:
         def then(answer: wire.Answer | wire.Refusal) -> None:
@@ -387,7 +391,20 @@ class Consumer(Client):
     def _draw(self, *about: object) -> int:
         return dice.draw(self.world.plan.seed, self.name, *about)
 
-    def _settle(self, line: Line, message: wire.Deliver) -> None:
+    def _cling(self, line: Line, message: wire.Deliver, times: int) -> None:
+        """Ask for more time, and come back to it before that is over."""
+        lease_ms = self.world.plan.broker.lease_ms
+        first, last = message.ranges[0]
+        self.request(wire.Settle((wire.SettleItem(message.lease, SettleAction.EXTEND, first, last, 0, lease_ms),)))
+
+        def again() -> None:
+            if line is self.line and not self.is_paused:
+                self._settle(line, message, times + 1)
+                self._flush()
+
+        self.world.after(lease_ms * 600, again)
+
+    def _settle(self, line: Line, message: wire.Deliver, times: int = 0) -> None:
         habits = self.habits
         if (message.topic, message.partition) in self._revoked:
             return
@@ -398,9 +415,14 @@ class Consumer(Client):
             first, last = message.ranges[0]
             item = wire.SettleItem(message.lease, SettleAction.EXTEND, first, last, 0, self.world.plan.broker.lease_ms)
             self.request(wire.Settle((item,)))
+        if not self.is_good and times < CLINGS and self._draw("cling", *where) < habits.cling:
+            self._cling(line, message, times)
+            return
         items: list[wire.SettleItem] = []
         for first, last in message.ranges:
             items += self._items(message, first, last)
+        if self._draw("later", *where) < habits.later:
+            items = [replace(each, delay_ms=plan.LATER_MS * (each.action == SettleAction.NACK)) for each in items]
         wait = Wait.DURABLE if self._draw("durable", *where) < habits.durable else Wait.APPLIED
         if len(items) > 1 and self._draw("parts", *where) < habits.in_parts:
             items.reverse()
@@ -409,30 +431,37 @@ class Consumer(Client):
     def _items(self, message: wire.Deliver, first: int, last: int) -> list[wire.SettleItem]:
         """What to say about a range: runs of offsets that fare alike."""
         habits = self.habits
-        if not self.world.plan.poison and (self.is_good or not (habits.nack or habits.reject or habits.in_parts)):
+        is_odd = bool(habits.nack or habits.reject or habits.in_parts) and not self.is_good
+        if not (self.world.plan.poison or self.world.plan.toxic or is_odd):
             return [wire.SettleItem(message.lease, SettleAction.ACK, first, last)]
         items: list[wire.SettleItem] = []
         middle = (first + last) // 2 if habits.in_parts else last
         action_of = self._actions(message.topic, message.partition)
+        is_toxic = self._is_toxic(message.topic, message.partition)
         for offset in range(first, last + 1):
             action = action_of(offset, message.attempt)
             before = items[-1] if items else None
-            if before is not None and before.action == action and offset != middle + 1:
-                items[-1] = wire.SettleItem(before.lease, action, before.first, offset, before.reason)
+            reason = _reason(action, is_toxic(offset))
+            if before is not None and (before.action, before.reason) == (action, reason) and offset != middle + 1:
+                items[-1] = wire.SettleItem(before.lease, action, before.first, offset, reason)
             else:
-                reason = NackReason.PROCESSING_ERROR if action == SettleAction.NACK else NackReason.UNSPECIFIED
                 items.append(wire.SettleItem(message.lease, action, offset, offset, reason))
         return items
+
+    def _is_toxic(self, topic: str, partition: int) -> Callable[..., bool]:
+        """Which messages are poison to everybody."""
+        return self._odds(self.world.plan.toxic, dice.series(self.world.plan.seed, "toxic", topic, partition))
 
     def _actions(self, topic: str, partition: int) -> Callable[[int, int], SettleAction]:
         """What becomes of each offset of a partition at each attempt."""
         seed, habits = self.world.plan.seed, self.habits
         is_poison = self._odds(self.world.plan.poison, dice.series(seed, "poison", topic, partition))
+        is_toxic = self._is_toxic(topic, partition)
         is_rejected = self._odds(habits.reject, dice.series(seed, self.name, "reject", topic, partition))
         fails = self._odds(habits.nack, dice.series(seed, self.name, "nack", topic, partition))
 
         def action_of(offset: int, attempt: int) -> SettleAction:
-            if is_poison(offset):
+            if is_poison(offset) or is_toxic(offset):
                 return SettleAction.NACK
             if self.is_good:
                 return SettleAction.ACK
@@ -456,7 +485,9 @@ class Consumer(Client):
         if action == SettleAction.ACK:
             self.request(wire.Ack(message.message_id))
         else:
-            self.request(wire.Nack(message.message_id, 1, action == SettleAction.NACK))
+            is_toxic = self._is_toxic(topic, int(partition.partition(".")[0]))
+            reason = _reason(action, is_toxic(int(offset)))
+            self.request(wire.Nack(message.message_id, reason, action == SettleAction.NACK))
 
 
 class Operator(Client):
@@ -624,6 +655,12 @@ class Auditor(Client):
         super().connected()
         if self.is_busy:
             self._next()
+
+
+def _reason(action: SettleAction, is_toxic: bool) -> NackReason:
+    if is_toxic:
+        return NackReason.POISON
+    return NackReason.PROCESSING_ERROR if action == SettleAction.NACK else NackReason.UNSPECIFIED
 
 
 def _records(batches: bytes) -> list[batch.Record]:

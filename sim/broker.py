@@ -183,10 +183,13 @@ class Broker:
     def _awake(self, life: Life, store: Store, opened: Opened) -> None:
         setup = self.setup
         settings = Settings(
-            topic_defaults=TopicConfig(lease_ms=setup.lease_ms, max_retries=setup.max_retries),
+            topic_defaults=TopicConfig(
+                lease_ms=setup.lease_ms, lease_max_ms=setup.lease_max_ms, max_retries=setup.max_retries
+            ),
             session_timeout_ms=setup.session_timeout_ms,
             settle_linger_ms=setup.settle_linger_ms,
             deliver_bytes_max=setup.deliver_bytes_max,
+            quota_messages=setup.quota_messages,
         )
         terms = Terms(broker=opened.broker_id, session_timeout_ms=setup.session_timeout_ms, codecs=CODECS)
         committer = Committer(
@@ -231,6 +234,7 @@ class Broker:
         """A topic's settings as the plan says."""
         return TopicConfig(
             lease_ms=self.setup.lease_ms,
+            lease_max_ms=self.setup.lease_max_ms,
             max_retries=self.setup.max_retries,
             sync=SyncPolicy[topic.sync.upper()],
             lag_critical=topic.lag_critical,

@@ -49,6 +49,7 @@ REQUIRED = (
 """What a campaign of the default swarm must have seen at least once."""
 PROMISES = (
     "I-ATTEMPTS",
+    "I-BACKOFF",
     "I-CONTENT",
     "I-CREDIT",
     "I-DEAD",
@@ -59,12 +60,14 @@ PROMISES = (
     "I-FLOW",
     "I-GONE",
     "I-INVENTED",
+    "I-KEY",
     "I-LEASE",
     "I-LEVEL",
     "I-LOST",
     "I-ONCE",
     "I-ORDER",
     "I-OWNER",
+    "I-QUOTA",
     "I-REPAIR",
     "I-REPLAY",
     "I-SESSION",

@@ -7,6 +7,8 @@ Never     runs anything.
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import msgspec
 from msgspec import Struct
 
@@ -261,6 +263,12 @@ class Topic(Struct, frozen=True, forbid_unknown_fields=True):
     """What a confirm waits for: always a sync; with `interval` or `os` a write, which a power loss may take back."""
     lag_critical: int = 0
     """So many messages behind, and publishers are slowed, then refused; 0 for no limit."""
+    keys: int = 0
+    """Its messages have one of so many keys, which their bytes decide; 0 for messages without keys."""
+
+    def key_of(self, value: bytes) -> bytes | None:
+        """The key that a message of this topic is published with."""
+        return b"k%d" % (crc32(value) % self.keys) if self.keys else None
 
 
 class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -292,6 +300,10 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ignore: int = 0
     """How many deliveries it never answers."""
     extend: int = 0
+    cling: int = 0
+    """How many deliveries it extends as long as it is let, and settles then."""
+    later: int = 0
+    """How many of the deliveries in which something failed it asks to have back no sooner than `LATER_MS` later."""
     durable: int = 0
     """How many settles wait until they are durable."""
     in_parts: int = 0
@@ -301,10 +313,14 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     start_ms: int = 0
 
 
+LATER_MS = 700
+
+
 class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the broker is set up: small files and short times, so that rare things happen often."""
 
     lease_ms: int = 2_000
+    lease_max_ms: int = 3_600_000
     max_retries: int = 3
     session_timeout_ms: int = 3_000
     settle_linger_ms: int = 50
@@ -317,6 +333,8 @@ class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     deliver_bytes_max: int = 1 << 20
     checkpoint_journal_bytes: int = 256 << 10
     sync_interval_ms: int = 300
+    quota_messages: int = 0
+    """Messages a second that each connection may publish; 0 for any number."""
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -332,6 +350,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     consumers: tuple[Consumer, ...] = ()
     poison: int = 0
     """Messages per mille that nobody can process."""
+    toxic: int = 0
+    """Messages per mille that everybody calls poison."""
     events: tuple[AnyEvent, ...] = ()
     expect: str = "ok"
     repair: bool = False

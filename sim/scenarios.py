@@ -48,10 +48,11 @@ class Scenario(Struct, frozen=True):
     story: str
     make: Callable[[Random], list[AnyEvent]]
     broker: plan.Broker = plan.Broker()
-    habits: dict[str, int] = {}
+    habits: dict[str, int | str] = {}
     expect: str = "ok"
     topic: plan.Topic = plan.Topic("orders", 2)
     repair: bool = False
+    toxic: int = 0
 
 
 def plan_of(name: str, seed: int) -> Plan:
@@ -84,6 +85,7 @@ def plan_of(name: str, seed: int) -> Plan:
         producers=(plan.Producer(name="p0", idempotent=int(not may_forget)), plan.Producer(name="p1")),
         consumers=(*consumers, plan.Consumer(name="audit", pattern="orders", group="audit", durable=500)),
         poison=random.choice((0, 5)),
+        toxic=scenario.toxic,
         events=tuple(sorted(events, key=_at)),
         expect=scenario.expect,
         repair=scenario.repair,
@@ -335,7 +337,19 @@ def _lanes(random: Random) -> list[AnyEvent]:
 
 
 def _lag(random: Random) -> list[AnyEvent]:
-    return [*_slow_consumer_spiral(random), Crash(at_ms=_moments(random, 1)[0])]
+    # Important and unimportant messages that come together: of another size, and so other messages than the rest.
+    together = [
+        Publish(at_ms=at, who="p1", topic="orders", size=60 + priority, priority=priority)
+        for at in range(1_000, CHAOS_MS - 500, 250)
+        for priority in random.sample((1, 2, 3, 4, 5), 3)
+    ]
+    return [*_slow_consumer_spiral(random), *together, Crash(at_ms=_moments(random, 1)[0])]
+
+
+def _ways(random: Random) -> list[AnyEvent]:
+    """Keys, clinging members, poison and quotas, while members come and go and the broker dies."""
+    bursts = [Publish(at_ms=at, who="p1", topic="orders", size=90, count=120) for at in _moments(random, 6)]
+    return [*_crashes(random)[:2], *_zombie_member(random)[:2], *_drop_during_ack(random)[:3], *bursts]
 
 
 def _levels(random: Random) -> list[AnyEvent]:
@@ -434,6 +448,14 @@ SCENARIOS: dict[str, Scenario] = {
         "five priorities, delays and seeks in them, while the broker and its members fail",
         _lanes,
         topic=plan.Topic("orders", 2, lanes=True),
+    ),
+    "ways-to-fail": Scenario(
+        "members cling to leases, ask for later tries and call messages poison; keys and publishers have their limits",
+        _ways,
+        broker=plan.Broker(lease_ms=400, lease_max_ms=700, quota_messages=100),
+        habits={"cling": 60, "nack": 60, "later": 500, "strategy": "key-ordered"},
+        topic=plan.Topic("orders", 2, keys=5),
+        toxic=20,
     ),
     "lag": Scenario(
         "consumers fall behind: publishers are slowed, then refused",

@@ -55,6 +55,7 @@ def swarm(
     if repair or any(topic.sync != "always" for topic in topics):
         # A broker that rightly forgot what such a producer sent last refuses what it sends next.
         crowd = replace(crowd, producers=tuple(replace(each, idempotent=0) for each in producers))
+    crowd = _ways(dice.stream(seed, "ways"), crowd, scale)
     events = [*_work(random, crowd, scale), *_faults(random, crowd, faults), *_operations(forgiving, crowd)]
     if repair:
         events += [
@@ -75,6 +76,36 @@ def _special(random: Random, topic: plan.Topic) -> plan.Topic:
     if kind == "relaxed":
         return replace(topic, sync=random.choice(("interval", "os")))
     return topic
+
+
+def _ways(random: Random, crowd: plan.Plan, scale: int) -> plan.Plan:
+    """Now and then a way to read, to fail or to be limited that is not everybody's."""
+    way = random.choice((*[""] * 8, "keys", "group", "cling", "later", "toxic", "quota"))
+    broker, consumers = crowd.broker, crowd.consumers
+    group = random.choice([each.group for each in consumers if each.group])
+    strategy = random.choice(("round-robin", "least-loaded", "key-ordered", "partitioned-round-robin"))
+    match way:
+        case "keys" | "group":
+            strategy = "key-ordered" if way == "keys" else strategy
+            keys = random.choice((2, 5, 20)) if way == "keys" else 0
+            topics = tuple(replace(each, keys=keys) for each in crowd.topics)
+            return replace(crowd, topics=topics, consumers=_team(consumers, group, strategy=strategy, legacy=False))
+        case "cling":
+            broker = replace(broker, lease_max_ms=broker.lease_ms * random.choice((1, 2)))
+            return replace(crowd, broker=broker, consumers=_team(consumers, group, cling=100))
+        case "later":
+            return replace(crowd, consumers=_team(consumers, group, nack=100, later=500))
+        case "toxic":
+            return replace(crowd, toxic=random.choice((5, 30)))
+        case "quota" if scale == 1:
+            return replace(crowd, broker=replace(broker, quota_messages=random.choice((300, 1_000))))
+        case _:
+            return crowd
+
+
+def _team(consumers: tuple[plan.Consumer, ...], group: str, **habits: int | str) -> tuple[plan.Consumer, ...]:
+    """The consumers, those of one group with other habits."""
+    return tuple(replace(each, **habits) if each.group == group else each for each in consumers)
 
 
 def _operations(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:

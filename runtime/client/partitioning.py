@@ -135,9 +135,7 @@ class Sticky:
 
 
 _HASHES: Final[Mapping[str, Callable[[bytes], int]]] = MappingProxyType({"key": murmur3, "kafka-key": murmur2})
-_TURNS: Final[Mapping[str, Callable[[], Partitioner]]] = MappingProxyType(
-    {"round-robin": RoundRobin, "sticky": Sticky}
-)
+_TURNS: Final[Mapping[str, Callable[[], Partitioner]]] = MappingProxyType({"round-robin": RoundRobin, "sticky": Sticky})
 
 
 def partitioner(name: PartitionerName, *, names_each: bool = False) -> Partitioner:

@@ -11,6 +11,7 @@ from dovetail.core import frames, wire
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from dovetail.core.codes import Acks
 from dovetail.core.frames import FrameType
+from dovetail.core.keys import KEY_ORDERED
 from dovetail.core.node import SEEN_MS
 from dovetail.sim import plan
 from dovetail.sim.checkers.batches import Batches
@@ -22,6 +23,7 @@ from dovetail.sim.checkers.drain import Drain
 from dovetail.sim.checkers.entries import Asked, Line, parse_id
 from dovetail.sim.checkers.ground import NEVER_US, SLACK_US, Ground, Violated
 from dovetail.sim.checkers.levels import Levels
+from dovetail.sim.checkers.quotas import Quotas
 from dovetail.sim.checkers.readers import Readers
 from dovetail.sim.checkers.repairs import Repairs
 from dovetail.sim.checkers.rows import Note, Rows
@@ -43,6 +45,7 @@ class Books:
         self.deliveries = Deliveries(self.ground, self._readers, self.contents, self._batches, self.deletions)
         self.settles = Settles(self.ground, self._readers, self.deliveries)
         self.levels = Levels(self.ground)
+        self._quotas = Quotas(self.ground)
         self.drain = Drain(self._readers, self.contents, self.dead_letters)
         self.last_kind = ""
         """What kind of frame passed last: faults strike at such moments."""
@@ -141,8 +144,10 @@ class Books:
         self.last_kind = request.TYPE.name.lower()
         match request:
             case wire.Produce():
+                self._quotas.asked(line, request, now_us)
                 self.contents.offered_batch(line, request, now_us, latency_us)
             case wire.Publish():
+                self._quotas.asked(line, request, now_us)
                 self.contents.offered_single(line, request, now_us, latency_us)
             case wire.Settle():
                 return tuple([self.settles.asked(line, item) for item in request.items])
@@ -159,6 +164,8 @@ class Books:
                 self._rows.member(line, "join", request.group, mode=request.strategy)
                 if request.strategy in PARTITIONED_STRATEGIES:
                     self._readers.partitioned.add(request.group)
+                if request.strategy == KEY_ORDERED:
+                    self._readers.key_ordered.add(request.group)
                 self.deliveries.joined(line, request.group, now_us)
             case wire.Unsubscribe():
                 sub = line.subs.pop(request.subscription_id, None)
@@ -183,6 +190,9 @@ class Books:
         self.last_kind = "answer"
         if self.levels.changes:
             self.levels.answered(line, asked, answer, now_us, self.contents.is_repeated(asked.request))
+        if isinstance(asked.request, wire.Produce | wire.Publish):
+            again = self.contents.is_repeated(asked.request)
+            self._quotas.answered(line, asked, asked.request, answer, now_us, again)
         match asked.request, answer:
             case (wire.Ack() | wire.Nack()) as request, _:
                 self.settles.answered(line, as_item(request), as_outcome(answer), asked.held[0], asked, now_us)

@@ -38,7 +38,8 @@ class Contents:
         self.shown: dict[str, dict[bytes, tuple[LogKey, int]]] = {}
         """Where each message was seen first, by topic."""
         self.due_us: dict[str, dict[bytes, int]] = {}
-        """Messages by topic that are said to be stored, have not shown up yet, and when they are due."""
+        """Messages by topic that are to show up and have not yet, because they are delayed or are said to be there; and
+        from when on."""
         self._lanes: dict[bytes, int] = {}
         """The lane that each message of a topic with lanes belongs into."""
         self._replayed = {event.topic for event in ground.plan.events if isinstance(event, plan.ReplayDead)}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dovetail.core import batch
 from dovetail.sim.checkers.contents import Contents
 from dovetail.sim.checkers.entries import parse_id
-from dovetail.sim.checkers.ground import Ground
+from dovetail.sim.checkers.ground import POISON_MEMBERS, Ground
 from dovetail.sim.checkers.readers import Readers
 
 
@@ -55,6 +55,7 @@ class DeadLetters:
         hold = message.hold
         failures = message.failures + (hold is not None and (not message.over or hold.is_due(ground.now_us)))
         cause = message.rejected or failures >= ground.attempts(log[0])[0] or message.excused or reader.sought_us >= 0
+        cause = cause or len(message.called_poison) >= POISON_MEMBERS
         judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0
         judge("I-DEAD", alone, f"{where} is in the dead letters {message.dead} times")

@@ -2,7 +2,8 @@
 
 Promises  one live lease per offset and group (I-LEASE), first deliveries in order (I-ORDER), nothing twice without its
           cause (I-SETTLED), no more attempts than can have failed (I-ATTEMPTS), nobody beyond their credit (I-CREDIT),
-          a partition with one member (I-OWNER), nothing past its time to live (I-TTL), nothing that the delivery did
+          a partition with one member (I-OWNER), a key in a key-ordered group too (I-KEY), nothing that failed before
+          its next try is due (I-BACKOFF), nothing past its time to live (I-TTL), nothing that the delivery did
           not carry (I-DELIVERY).
 Never     knows a lease but by its number on the wire.
 """
@@ -15,7 +16,7 @@ from dovetail.core import wire
 from dovetail.sim.checkers.batches import Batches
 from dovetail.sim.checkers.contents import Contents
 from dovetail.sim.checkers.deletions import Deletions
-from dovetail.sim.checkers.entries import Hold, Line, LogKey, Message, Reader, Sub, parse_id
+from dovetail.sim.checkers.entries import ROUNDING_US, Hold, Line, LogKey, Message, Reader, Sub, parse_id
 from dovetail.sim.checkers.ground import SLACK_US, UNCERTAIN_US, WALL_MS, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
 
@@ -33,6 +34,7 @@ class Deliveries:
         self._deletions = deletions
         self._holds: dict[tuple[int, int], Hold] = {}
         """Leases by connection and number."""
+        self._keyed = {topic.name: topic for topic in ground.plan.topics if topic.keys}
         self.delivered = 0
         self.redelivered = 0
 
@@ -118,6 +120,8 @@ class Deliveries:
             hold.open += last - first + 1
             for offset in range(first, last + 1):
                 self._check_delivery(reader, reader.at(offset), hold, offset, now_us)
+                if sub.group in self._readers.key_ordered:
+                    self._check_key(reader, hold, offset, now_us)
         self.delivered += hold.open
         if lease:
             self._holds[line.number, lease] = hold
@@ -185,6 +189,7 @@ class Deliveries:
             if not message.over and not reader.seeking:
                 self._check_exclusive(before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
+            self._check_wait(reader, message, hold, where)
         if hold.attempt:
             self._check_attempt(reader, message, hold, offset)
         message.hold = hold
@@ -192,6 +197,33 @@ class Deliveries:
         message.over = hold.lease == 0
         message.acked_us = now_us if hold.lease == 0 else -1
         message.acked_life = self._ground.life
+
+    def _check_wait(self, reader: Reader, message: Message, hold: Hold, where: str) -> None:
+        """What failed is not tried again before its time (I-BACKOFF)."""
+        not_before_us, life, since_us = message.waits
+        is_known = life == self._ground.life and self._ground.honest and hold.lease > 0
+        if is_known and not (message.excused or reader.seeking or reader.sought_us >= since_us):
+            early_us = not_before_us - hold.granted_us
+            self._ground.judge("I-BACKOFF", early_us <= ROUNDING_US, f"{where} is tried again {early_us} us too early")
+
+    def _check_key(self, reader: Reader, hold: Hold, offset: int, now_us: int) -> None:
+        """In a key-ordered group one key's messages are at one member at a time (I-KEY)."""
+        topic = self._keyed.get(hold.log[0])
+        key = topic.key_of(self._contents.logs[hold.log].content[offset]) if topic is not None else None
+        if key is None or not hold.lease:
+            return
+        offsets = reader.keyed.setdefault(key, set())
+        for other in [other for other in offsets if other != offset]:
+            held = reader.at(other).hold
+            if held is None or not reader.at(other).is_held(held) or held.is_due(now_us):
+                offsets.discard(other)
+            elif held.line is not hold.line:
+                alone = reader.seeking > 0 or reader.sought_us >= held.granted_us
+                where = f"{hold.log[0]}:{hold.log[1]}:{offset}"
+                text = f"{where} goes to {hold.line.name} while {held.line.name} holds {other}, which has the same key"
+                self._ground.judge("I-KEY", alone, text)
+        self._ground.count("I-KEY")
+        offsets.add(offset)
 
     def _check_attempt(self, reader: Reader, message: Message, hold: Hold, offset: int) -> None:
         """No more attempts than can have failed, and than there may be (I-ATTEMPTS)."""

@@ -49,6 +49,7 @@ class Message:
     __slots__ = (
         "acked_life",
         "acked_us",
+        "called_poison",
         "dead",
         "excused",
         "failures",
@@ -56,8 +57,10 @@ class Message:
         "hold",
         "over",
         "perhaps",
+        "poisoned",
         "rejected",
         "skipped",
+        "waits",
     )
 
     def __init__(self) -> None:
@@ -72,6 +75,12 @@ class Message:
         """It was acknowledged, and the answer is not known."""
         self.failures = 0
         self.rejected = False
+        self.called_poison: set[int] = set()
+        """The connections on which it was called poison, whatever the broker said."""
+        self.poisoned: dict[str, int] = {}
+        """Who was heard calling it poison, and in which life of the broker."""
+        self.waits: tuple[int, int, int] = (0, -1, 0)
+        """It failed and goes out no sooner than this, in this life of the broker, as was decided then."""
         self.dead = 0
         self.skipped = False
         self.excused = False
@@ -90,7 +99,7 @@ class Message:
 class Reader:
     """One group's (or lone session's) view of one log."""
 
-    __slots__ = ("messages", "seeking", "skipped_below", "sought_us")
+    __slots__ = ("keyed", "messages", "seeking", "skipped_below", "sought_us")
 
     def __init__(self) -> None:
         self.messages: dict[int, Message] = {}
@@ -98,6 +107,8 @@ class Reader:
         self.sought_us = -1
         self.skipped_below = 0
         """A seek went here: nobody will get what is before."""
+        self.keyed: dict[bytes, set[int]] = {}
+        """In a key-ordered group: the offsets of each key that somebody may hold."""
 
     def at(self, offset: int) -> Message:
         found = self.messages.get(offset)

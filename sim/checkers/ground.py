@@ -18,6 +18,8 @@ WALL_MS = 1_700_000_000_000
 SLACK_US = 30_000
 """Timers fire within a bucket of 10 ms and one tick: what a deadline decides is known this much later at most."""
 NEVER_US = 1 << 62
+POISON_MEMBERS = 2
+"""So many members that call a message poison are believed."""
 UNCERTAIN_US = 400_000
 """How long a delivery may have waited for a slow disk, where no trusted clock says when it was decided."""
 
@@ -56,6 +58,7 @@ class Ground:
         self.honest = setup.has_honest_clock
         """Whether the broker's wall clock can be trusted."""
         self.lease_us = setup.broker.lease_ms * 1000
+        self.lease_max_us = setup.broker.lease_max_ms * 1000
         self._laned = {topic.name for topic in setup.topics if topic.lanes}
         self.disk_was_slow = False
         """Leases may have run out whose messages were never sent: those come late, and not as a further attempt."""

@@ -28,6 +28,8 @@ class Readers:
         """Groups with members that acknowledge nothing: what they are sent counts as settled."""
         self.partitioned: set[str] = set()
         """Groups in which each partition belongs to one member."""
+        self.key_ordered: set[str] = set()
+        """Groups in which the messages of a key are at one member at a time."""
         self.disturbed_us: dict[str, int] = {}
         """When a group last lost a member, or the broker."""
 

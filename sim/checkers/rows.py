@@ -154,8 +154,9 @@ class Rows:
         outcome: wire.SettleOutcome,
         asked: Asked,
         now_us: int,
+        extended_us: int,
     ) -> None:
-        """A settle was answered."""
+        """A settle was answered; `extended_us` is when a lease that was extended ends."""
         action = SettleAction(item.action).name.lower()
         is_durable = isinstance(asked.request, wire.Settle) and asked.request.wait == Wait.DURABLE
         where = (
@@ -178,7 +179,7 @@ class Rows:
             latency_us=now_us - asked.at_us,
             connection=line.number,
             lease=_shown(item.lease),
-            deadline_us=asked.at_us + item.delay_ms * 1000 if item.action == SettleAction.EXTEND else -1,
+            deadline_us=extended_us,
             asked=asked.seq,
             mode="dropped" if outcome.action == Outcome.DROPPED else "durable" if is_durable else "",
             **where,

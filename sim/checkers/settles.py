@@ -1,17 +1,18 @@
 """Settles: each counts if and only if its lease was live.
 
 Promises  a settle under a live lease is accepted, any other is refused and changes nothing (I-FENCE); nothing goes out
-          again between its acknowledgment and the answer to that (I-SETTLED).
+          again between its acknowledgment and the answer to that (I-SETTLED); what two members called poison is dead
+          (I-DEAD).
 Never     takes a lease for over before the wire showed it, or for live after it.
 """
 
 from __future__ import annotations
 
 from dovetail.core import wire
-from dovetail.core.codes import Outcome, SettleAction, Status, Wait
+from dovetail.core.codes import NackReason, Outcome, SettleAction, Status, Wait
 from dovetail.sim.checkers.deliveries import Deliveries
-from dovetail.sim.checkers.entries import Asked, Hold, Line, parse_id
-from dovetail.sim.checkers.ground import SLACK_US, UNCERTAIN_US, Ground, Violated
+from dovetail.sim.checkers.entries import Asked, Hold, Line, Message, parse_id
+from dovetail.sim.checkers.ground import POISON_MEMBERS, SLACK_US, UNCERTAIN_US, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
 
 
@@ -40,6 +41,8 @@ class Settles:
                 message.over = True
                 message.perhaps = item.action == SettleAction.ACK
                 message.failures += item.action != SettleAction.ACK
+                if item.reason == NackReason.POISON:
+                    message.called_poison.add(line.number)
                 message.rejected = message.rejected or item.action == SettleAction.REJECT
         return held
 
@@ -50,7 +53,11 @@ class Settles:
         ground, judge = self._ground, self._ground.judge
         hold = self._deliveries.hold(line, item.lease)
         ok = outcome.status == Status.OK
-        ground.rows.settle(line, hold, item, outcome, asked, now_us)
+        extended_us = -1
+        if item.action == SettleAction.EXTEND:
+            most_us = hold.granted_us + ground.lease_max_us if hold is not None else asked.at_us
+            extended_us = min(asked.at_us + item.delay_ms * 1000, most_us)
+        ground.rows.settle(line, hold, item, outcome, asked, now_us, extended_us)
         if hold is None:
             return judge("I-FENCE", not ok, f"{line.name} settled lease {item.lease}, which it was never given")
         reader = self._readers.reader(hold.sub.group, hold.log)
@@ -67,7 +74,7 @@ class Settles:
         late = asked.at_us > hold.until_us + slack_us and not sought
         judge("I-FENCE", not late, f"{action} of {where} was accepted after the lease's deadline")
         if item.action == SettleAction.EXTEND:
-            hold.until_us = max(hold.until_us, asked.at_us + item.delay_ms * 1000)
+            hold.until_us = max(hold.until_us, extended_us)
             return None
         self.settled += item.last - item.first + 1
         for offset in range(item.first, item.last + 1):
@@ -80,7 +87,24 @@ class Settles:
                 message.acked_life = ground.life
             elif outcome.action == Outcome.DROPPED:
                 message.skipped = True
+            elif item.action == SettleAction.NACK and not sought:
+                self._failed(message, hold, item, outcome, asked, f"{hold.log[0]}:{hold.log[1]}:{offset}")
         return None
+
+    def _failed(
+        self, message: Message, hold: Hold, item: wire.SettleItem, outcome: wire.SettleOutcome, asked: Asked, where: str
+    ) -> None:
+        """An attempt failed: the message dies if two members called it poison, else it waits for its next one."""
+        life = self._ground.life
+        if item.reason == NackReason.POISON:
+            message.poisoned[hold.line.name] = life
+            voices = sum(said == life for said in message.poisoned.values())
+            is_dead = outcome.action == Outcome.DEAD_LETTERED
+            text = f"{where} is to be tried again, but {voices} members called it poison"
+            self._ground.judge("I-DEAD", voices < POISON_MEMBERS or is_dead, text)
+        if outcome.action == Outcome.REQUEUED and (item.delay_ms or hold.attempt):
+            wait_ms = item.delay_ms or backoff_ms(hold.attempt)
+            message.waits = (asked.at_us + wait_ms * 1000, life, asked.at_us)
 
     def all_answered(
         self, line: Line, request: wire.Settle, answer: wire.SettleAnswer, asked: Asked, now_us: int
@@ -100,6 +124,11 @@ class Settles:
             reader = self._readers.reader(hold.sub.group, hold.log)
             for offset in range(item.first, item.last + 1):
                 reader.at(offset).for_good = True
+
+
+def backoff_ms(attempt: int) -> int:
+    """How long a message waits at least for another try after this one failed: 0, 1, 2, 4 s and so on up to 60."""
+    return 0 if attempt == 1 else min(60_000, 1_000 << (attempt - 2))
 
 
 def as_item(request: wire.Ack | wire.Nack) -> wire.SettleItem:
