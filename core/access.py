@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from dovetail.core.names import ONE, REST
+from dovetail.core.names import DEAD, ONE, REST
 
 
 class Role(IntEnum):
@@ -38,8 +38,11 @@ EVERYTHING = Access("", Role.ADMIN)
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every name that `narrow` matches lies within `wide`, level by level."""
+    """Whether every name that `narrow` matches lies within `wide`, level by level. Dead letters belong to their topic:
+    only a pattern that ends in `dlq` itself names them apart from it."""
     wanted, levels = wide.split("."), narrow.replace("/", ".").split(".")
+    if levels[-1] == DEAD and wanted[-1] != DEAD and len(levels) > 1:
+        levels = levels[:-1]
     if wanted[-1] == REST:
         wanted = wanted[:-1]
         if levels[-1] == REST:

@@ -481,6 +481,13 @@ class Connection:
             self.out.append(frames.encode(FrameType.ERROR, wire.Error(code, _fit(text)).encode()))
             self.closing = True
 
+    def admit_only(self, good: Sequence[Access]) -> bool:
+        """End it if it was let in with a token whose rights are not among those that are good; whether it was."""
+        if self._access is None or self._access in good:
+            return False
+        self.end(ErrorCode.UNAUTHORIZED, f"the token of {self._access.name!r} is not good any more: ask for another")
+        return True
+
     def goodbye(self, reason: str) -> None:
         """The broker stops: the client is asked to finish and go."""
         if not self.closing:

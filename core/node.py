@@ -11,13 +11,14 @@ Never     waits, and never decides what the core should.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.core import batch, inputs, journal_format, keys
+from dovetail.core.access import Access
 from dovetail.core.codes import Acks
 from dovetail.core.committer import Commit, Committer
 from dovetail.core.connection import Connection, Single, Terms
@@ -421,6 +422,12 @@ class Node:
         for session, peer in self._peers.items():
             if isinstance(peer.line, Connection):
                 peer.line.notice(text, stays=stays)
+                self._touched[session] = None
+
+    def admit_only(self, good: Sequence[Access]) -> None:
+        """End the connections of those whose token was taken away, has run out, or has other rights now."""
+        for session, peer in self._peers.items():
+            if isinstance(peer.line, Connection) and peer.line.admit_only(good):
                 self._touched[session] = None
 
     def add_chore(self, task: object, then: Callable[[object], None]) -> None:

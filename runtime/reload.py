@@ -2,7 +2,7 @@
 
 Promises  what can change does, what takes a restart is named, what an operator changed at run time stays; files that
           are not right change nothing.
-Never     closes a connection.
+Never     closes a connection but those of tokens that are not good any more.
 """
 
 from __future__ import annotations

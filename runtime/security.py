@@ -114,6 +114,11 @@ class Keyring:
                 found = grant
         return found if found is not None and time.time() < found.expires_s else None
 
+    def good(self) -> list[Access]:
+        """The rights of all whose tokens have not run out."""
+        now_s = time.time()
+        return [grant.access for grant in self._grants if now_s < grant.expires_s]
+
     def admit(self, token: str) -> Access | None:
         """The rights of a token's bearer."""
         found = self.find(token)

@@ -122,6 +122,8 @@ class Server:
         limits = config.pressure
         self.memory_bytes = limits.memory_bytes or memory_bytes()
         self._pressure = Pressure(self.levels, replace(limits, memory_bytes=self.memory_bytes))
+        self._good = security.keyring.good() if security.keyring is not None else []
+        """The rights of the tokens that are good, as of the last look."""
         self._look_due = self._loop.time()
         self._look_timer: asyncio.TimerHandle | None = None
         self.late_ms = 0.0
@@ -312,8 +314,17 @@ class Server:
         now = self._loop.time()
         self.late_ms = max(0.0, (now - self._look_due) * 1000)
         self._pressure.look(resident_bytes(), self.late_ms)
+        self._look_at_tokens()
         self._look_due = now + LOOK_MS / 1000
         self._look_timer = self._loop.call_at(self._look_due, self._look)
+
+    def _look_at_tokens(self) -> None:
+        """Whoever came with a token that is not good any more has to go."""
+        keyring = self.security.keyring
+        if keyring is not None and (good := keyring.good()) != self._good:
+            self._good = good
+            self.node.admit_only(good)
+            self._wake()
 
     def _disk_full(self, reason: str) -> None:
         self.levels.ask("disk", Level.READ_ONLY if reason else Level.NORMAL, reason)

@@ -26,9 +26,9 @@ from dovetail.runtime.http import broker, dead, groups, messages, openapi, topic
 from dovetail.runtime.http.errors import Trouble, error_body
 from dovetail.runtime.http.gate import Gate
 from dovetail.runtime.http.limited import HANDLING, LimitedSite
-from dovetail.runtime.http.routing import Call, Nothing, Pieces, Raw, Route, decode_body, decode_query
+from dovetail.runtime.http.routing import Call, Nothing, Pieces, Raw, Route, decode_body, decode_query, demand
 from dovetail.runtime.logs import SLOW_S
-from dovetail.runtime.security import Bucket, is_address
+from dovetail.runtime.security import Bucket, Grant, is_address
 
 if TYPE_CHECKING:
     from dovetail.runtime.server import Server
@@ -88,10 +88,12 @@ def _clock(gate: Gate) -> Callable[[web.Application], contextlib.AbstractAsyncCo
 
 def _handler(gate: Gate, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
+        grant = None
         try:
-            access = _admit(gate, route, request)
+            grant = _bearer(gate, route, request)
+            access = _admit(gate, route, request, grant)
         except Trouble as trouble:
-            _audit(route, request, None, None, trouble.code)
+            _audit(route, request, grant.access if grant else None, None, trouble.code)
             raise
         query = decode_query(route.query, request.query)
         body = decode_body(route.body, await _read(request)) if route.body is not None else None
@@ -130,22 +132,26 @@ def _audit(route: Route, request: web.Request, access: Access | None, body: obje
         audit.info("admin", caller=access.name if access else "", address=request.remote, **what, **_who())
 
 
-def _admit(gate: Gate, route: Route, request: web.Request) -> Access:
-    """Who asks; a `Trouble` for somebody who may not."""
+def _bearer(gate: Gate, route: Route, request: web.Request) -> Grant | None:
+    """Whose token it is, where one is needed; a `Trouble` for somebody who has none."""
     keyring = gate.server.security.keyring
     _check_site(request, open_to_all=keyring is None)
     if keyring is None or route.role is Role.NONE:
-        return replace(EVERYTHING, name=request.remote or "")
+        return None
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     grant = keyring.find(token.strip()) if kind.lower() == "bearer" else None
     if grant is None:
         text = "this broker asks for a token, and there is none or it is not known or has expired"
         raise Trouble(401, "unauthorized", text, "send Authorization: Bearer TOKEN")
-    topic = request.match_info.get("topic", "") if route.topic_role else ""
-    if not grant.access.may(route.role, topic):
-        wanted = route.role.name.lower() + (f" for {topic}" if topic else "")
-        raise Trouble(403, "forbidden", f"the token of {grant.access.name!r} does not have role {wanted}")
-    wait_s = gate.limits.setdefault(grant.access.name, Bucket(grant.rate)).take() if grant.rate else 0.0
+    return grant
+
+
+def _admit(gate: Gate, route: Route, request: web.Request, grant: Grant | None) -> Access:
+    """What who asks may do; a `Trouble` where that is not enough, or too often."""
+    if grant is None:
+        return replace(EVERYTHING, name=request.remote or "")
+    demand(grant.access, route.role, route.reach(request.match_info))
+    wait_s = gate.limits.setdefault((grant.access.name, grant.rate), Bucket(grant.rate)).take() if grant.rate else 0.0
     if wait_s:
         text = f"the token of {grant.access.name!r} may ask {grant.rate} times a second"
         raise Trouble(429, "rate_limited", text, retry_after_ms=int(wait_s * 1000))

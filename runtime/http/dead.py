@@ -133,7 +133,7 @@ def entry_of(topic: Topic, message: MessageView) -> DeadEntry:
     kept_ms = topic.config.retention_ms
     return DeadEntry(
         message.message_id,
-        said.get("topic", topic.name.removesuffix(SUFFIX)),
+        topic.name.removesuffix(SUFFIX),
         message.partition,
         message.offset,
         message.timestamp,
@@ -203,6 +203,8 @@ async def replay(gate: Gate, call: Call[Nothing, NewReplay]) -> ReplayView:
     """Begin a job that publishes dead letters again."""
     body = call.body
     topic = dead_topic(gate, call.path["topic"])
+    if body.to:
+        call.demand(Role.ADMIN, body.to)
     found = await _chosen(gate, topic, body)
     if not found:
         raise Trouble(404, "not_found", f"{topic.name} has no such dead letters")
@@ -314,6 +316,6 @@ ROUTES = (
         role=Role.ADMIN,
     ),
     Route("DELETE", "/v1/replays/{id}", abort_replay, "Abort a replay.", answer=ReplayView, role=Role.ADMIN),
-    Route("GET", f"{_DEAD}/{{offset}}", show_entry, "One dead letter.", answer=DeadEntry, topic_role=True),
-    Route("GET", _DEAD, show_entries, "A topic's dead letters.", query=DeadQuery, answer=DeadList, topic_role=True),
+    Route("GET", f"{_DEAD}/{{offset}}", show_entry, "One dead letter.", answer=DeadEntry),
+    Route("GET", _DEAD, show_entries, "A topic's dead letters.", query=DeadQuery, answer=DeadList),
 )

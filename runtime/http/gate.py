@@ -50,7 +50,8 @@ class Gate:
         self.consumers = Consumers()
         self.history = History(server.metrics)
         self.started = time.monotonic()
-        self.limits: dict[str, Bucket] = {}
+        self.limits: dict[tuple[str, int], Bucket] = {}
+        """By the name of a token and its rate: another rate begins anew."""
         self.aside = Aside(lambda: server.metrics.steps)
         self.deep_look: asyncio.Future[ComponentView] | None = None
         """The last deep look at the broker's health."""

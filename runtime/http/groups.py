@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from immutables import Map
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from dovetail.runtime.http import models
 from dovetail.runtime.http.consumers import Consumer, Held, Ticket
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, Make, paced, stored_end
-from dovetail.runtime.http.messages import LANES, views
+from dovetail.runtime.http.messages import LANES, log_at, views
 from dovetail.runtime.http.models import (
     AckBody,
     Beat,
@@ -69,6 +69,8 @@ from dovetail.runtime.http.models import (
 from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_ms, as_time_ms
 
+AnyCall = Call[Any, Any]
+SettleBodyT = TypeVar("SettleBodyT", bound=SettleBody)
 NO_CREDIT = -1
 POLL_MS_MAX = 60_000
 SIGN_OF_LIFE_S = 1.0
@@ -304,12 +306,32 @@ async def set_offsets(gate: Gate, call: Call[Nothing, NewOffsets]) -> OffsetsSet
         ]
         if not wanted:
             raise Trouble(404, "not_found", f"group {group.name!r} reads nothing of that kind")
+    for name, partition, lane, whence, value in wanted:
+        if whence is Whence.OFFSET:
+            _check_offset(gate, group, name, partition, lane, value)
     found = []
     for name, partition, lane, whence, value in wanted:
         answer = await gate.ask(_seek(group.name, name, partition, lane, whence, value))
         assert isinstance(answer, Sought)
         found.append(OffsetView(names.topic_name(name), partition, answer.offset, lane))
     return OffsetsSet(group.name, found)
+
+
+def _check_offset(gate: Gate, group: Group, name: str, partition: int, lane: PriorityName | None, offset: int) -> None:
+    """A `Trouble` for a place that a group can't go to, before it has gone to any other that was named with it."""
+    topic = gate.topic(name)
+    if topic.lanes and lane is None:
+        raise Trouble(422, "invalid", f"topic {topic.name!r} has lanes, and each counts its own offsets: name one")
+    log = log_at(gate, topic, partition, _lane_number(lane) - 1)
+    if log is None or (group.id, log.id) not in gate.state.durable.cursors:
+        hint = f"GET /v1/groups/{group.name}/lag lists what it reads"
+        raise Trouble(
+            422, "invalid", f"group {group.name!r} does not read partition {partition} of {topic.name!r}", hint
+        )
+    end = stored_end(gate.state, log)
+    if not log.start <= offset <= end:
+        text = f"{topic.name}, partition {partition}, has offsets {log.start} to {end}, not {offset}; nothing was moved"
+        raise Trouble(422, "invalid", text)
 
 
 def _lane_of(state: State, log: Log) -> PriorityName | None:
@@ -351,8 +373,7 @@ async def join(gate: Gate, call: Call[Nothing, Join]) -> Joined:
     except BadName as error:
         raise Trouble(422, "invalid", str(error)) from None
     for pattern in patterns:
-        if not call.access.may(Role.READ, pattern):
-            raise Trouble(403, "forbidden", f"the token of {call.access.name!r} may not read {pattern}")
+        call.demand(Role.READ, pattern)
     consumer = Consumer(group, name, body.strategy, patterns)
     local = consumer.local = gate.node.open_local(name, consumer.deliver)
     try:
@@ -400,12 +421,16 @@ def _end(gate: Gate, consumer: Consumer) -> None:
         gate.server.wake()
 
 
-def _consumer(gate: Gate, group: str, member: str) -> Consumer:
-    """A member that is there; its request is a sign of life, and answers a REVOKE."""
+def _consumer(gate: Gate, call: AnyCall, member: str) -> Consumer:
+    """A member that is there, for somebody who may read what it reads; its request is a sign of life, and answers a
+    REVOKE."""
+    group = call.path["group"]
     found = gate.consumers.find(group, member)
     if found is None:
         text = f"{member!r} is not a member of group {group!r} that polls: it left, or nothing was heard of it for long"
         raise Trouble(404, "not_a_member", text, f"POST /v1/groups/{group}/join")
+    for pattern in found.patterns:
+        call.demand(Role.READ, pattern)
     _touch(gate, found)
     return found
 
@@ -423,16 +448,16 @@ def _touch(gate: Gate, consumer: Consumer) -> None:
 
 async def poll(gate: Gate, call: Call[Nothing, Poll]) -> Polled:
     """Messages for a member, waiting for the first of them."""
-    return await _poll(gate, call.path["group"], call.body)
+    return await _poll(gate, call, call.body)
 
 
 async def poll_by_query(gate: Gate, call: Call[Poll, None]) -> Polled:
     """The same, as GET."""
-    return await _poll(gate, call.path["group"], call.query)
+    return await _poll(gate, call, call.query)
 
 
-async def _poll(gate: Gate, group: str, asked: Poll) -> Polled:
-    consumer = _consumer(gate, group, asked.member)
+async def _poll(gate: Gate, call: AnyCall, asked: Poll) -> Polled:
+    consumer = _consumer(gate, call, asked.member)
     wait_ms = min(as_ms(asked.timeout, "timeout"), POLL_MS_MAX)
     async with consumer.polling:
         if asked.seq is not None and asked.seq == consumer.last_seq:
@@ -441,7 +466,7 @@ async def _poll(gate: Gate, group: str, asked: Poll) -> Polled:
             taken = await _gather(gate, consumer, asked.max, wait_ms / 1000)
             if asked.seq is not None:
                 consumer.last_seq, consumer.last = asked.seq, taken
-    number = gate.state.durable.groups_by_name.get(group, 0)
+    number = gate.state.durable.groups_by_name.get(consumer.group, 0)
     known = gate.state.durable.groups.get(number)
     generation = known.generation if known else 0
     return Polled(await _shown(gate, taken), generation, _assignments(gate.state, number, consumer.name))
@@ -532,19 +557,18 @@ async def _shown(gate: Gate, taken: list[Held]) -> list[MessageView]:
 
 async def heartbeat(gate: Gate, call: Call[Nothing, MemberName]) -> Beat:
     """A sign of life."""
-    group = call.path["group"]
-    consumer = _consumer(gate, group, call.body.member)
+    consumer = _consumer(gate, call, call.body.member)
     answer = await gate.ask(
         lambda session, request: inputs.Heartbeat(session, request, consumer.name), local=consumer.local
     )
     assert isinstance(answer, CoreJoined)
-    number = gate.state.durable.groups_by_name.get(group, 0)
+    number = gate.state.durable.groups_by_name.get(consumer.group, 0)
     return Beat(answer.generation, _assignments(gate.state, number, consumer.name))
 
 
 async def leave(gate: Gate, call: Call[Nothing, MemberName]) -> Done:
     """Go; what was leased returns at once, uncounted."""
-    consumer = _consumer(gate, call.path["group"], call.body.member)
+    consumer = _consumer(gate, call, call.body.member)
     await gate.ask(
         lambda session, request: inputs.LeaveGroup(session, request, consumer.group, consumer.name),
         local=consumer.local,
@@ -555,7 +579,9 @@ async def leave(gate: Gate, call: Call[Nothing, MemberName]) -> Done:
 
 async def commit(gate: Gate, call: Call[Nothing, Commit]) -> Committed:
     """Everything below each offset is done."""
-    consumer = _consumer(gate, call.path["group"], call.body.member)
+    consumer = _consumer(gate, call, call.body.member)
+    for each in call.body.offsets:
+        call.demand(Role.READ, each.topic)
     for each in call.body.offsets:
         await gate.ask(_commit(consumer.group, each), local=consumer.local)
     return Committed(len(call.body.offsets))
@@ -568,30 +594,30 @@ def _commit(group: str, each: models.OffsetSet) -> Make:
 
 async def ack(gate: Gate, call: Call[Nothing, AckBody]) -> SettleResults:
     """Done with these."""
-    return await _settle(gate, call.path["group"], call.body, SettleAction.ACK, 0, "")
+    return await _settle(gate, call, SettleAction.ACK, 0, "")
 
 
 async def nack(gate: Gate, call: Call[Nothing, NackBody]) -> SettleResults:
     """These failed: another try."""
     delay_ms = as_ms(call.body.delay, "delay")
-    return await _settle(gate, call.path["group"], call.body, SettleAction.NACK, delay_ms, call.body.reason)
+    return await _settle(gate, call, SettleAction.NACK, delay_ms, call.body.reason)
 
 
 async def reject(gate: Gate, call: Call[Nothing, RejectBody]) -> SettleResults:
     """These go to the dead letters."""
-    return await _settle(gate, call.path["group"], call.body, SettleAction.REJECT, 0, call.body.reason)
+    return await _settle(gate, call, SettleAction.REJECT, 0, call.body.reason)
 
 
 async def extend(gate: Gate, call: Call[Nothing, ExtendBody]) -> SettleResults:
     """More time for these."""
     by_ms = as_ms(call.body.by, "by")
-    return await _settle(gate, call.path["group"], call.body, SettleAction.EXTEND, by_ms, "")
+    return await _settle(gate, call, SettleAction.EXTEND, by_ms, "")
 
 
 async def _settle(
-    gate: Gate, group_name: str, body: SettleBody, action: SettleAction, delay_ms: int, error: str
+    gate: Gate, call: Call[Nothing, SettleBodyT], action: SettleAction, delay_ms: int, error: str
 ) -> SettleResults:
-    group = gate.group(group_name)
+    group, body = gate.group(call.path["group"]), call.body
     if bool(body.receipts) == bool(body.topic):
         raise Trouble(
             422, "invalid", 'name either "receipts" or one message by "topic", "partition", "offset", "member"'
@@ -607,6 +633,7 @@ async def _settle(
         if ticket is not None and (lease is None or lease.owner != group.id):
             outcomes[place] = (False, 0, f"{ticket.message_id} is not held any more: settled, timed out, or moved")
         elif lease is not None:
+            call.demand(Role.READ, gate.state.durable.topics[gate.state.durable.logs[lease.log].topic].name)
             session = gate.state.live.subscriptions[lease.subscription].session
             by_session.setdefault(session, []).append(place)
     for session, places in by_session.items():

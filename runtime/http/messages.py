@@ -291,7 +291,6 @@ ROUTES = (
         answer=Published,
         status=201,
         role=Role.WRITE,
-        topic_role=True,
     ),
     Route(
         "POST",
@@ -302,7 +301,6 @@ ROUTES = (
         answer=PublishedMany,
         status=201,
         role=Role.WRITE,
-        topic_role=True,
     ),
     Route(
         "GET",
@@ -311,6 +309,5 @@ ROUTES = (
         "Stored messages from an offset or a time on, without a group.",
         query=BrowseQuery,
         answer=MessageList,
-        topic_role=True,
     ),
 )

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from dovetail.core.access import Access, Role
+from dovetail.core.names import REST
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate
 
@@ -34,6 +35,17 @@ class Call(Generic[Q, B]):
         self.body = body
         self.headers = headers
         self.access = access
+
+    def demand(self, role: Role, pattern: str) -> None:
+        """A `Trouble` where who asks does not have the role for all that a topic or pattern could match."""
+        demand(self.access, role, pattern)
+
+
+def demand(access: Access, role: Role, pattern: str) -> None:
+    """A `Trouble` where somebody does not have the role for all that a topic or pattern could match."""
+    if not access.may(role, pattern):
+        wanted = {"": "", REST: " for all topics"}.get(pattern, f" for {pattern}")
+        raise Trouble(403, "forbidden", f"the token of {access.name!r} does not have role {role.name.lower()}{wanted}")
 
 
 class Raw(Struct, frozen=True):
@@ -61,14 +73,19 @@ class Route(Struct, frozen=True):
     answer: type[Struct] = Nothing
     status: int = 200
     role: Role = Role.READ
-    topic_role: bool = False
-    """Whether a token's topic patterns limit it: the path names the topic."""
+    body_names_topic: bool = False
+    """Whether the topic is in the body, so that `run` asks whether the token counts for it."""
     no_store: bool = False
 
     @property
     def name(self) -> str:
         """Its operation id."""
         return re.sub(r"\W+", "_", f"{self.method.lower()} {self.path.removeprefix('/v1')}").strip("_")
+
+    def reach(self, path: Mapping[str, str]) -> str:
+        """The topics that a token must count for: the one in the path; all of them, for what concerns the broker."""
+        broad = REST if self.role is Role.ADMIN and not self.body_names_topic else ""
+        return path.get("topic", broad)
 
     @property
     def pattern(self) -> str:

@@ -49,6 +49,7 @@ MEANINGS = {Status.QUOTA: (409, "quota_exceeded")}
 async def create(gate: Gate, call: Call[Nothing, NewTopic]) -> TopicView:
     """Make a topic."""
     body, settings = call.body, gate.state.settings
+    call.demand(Role.ADMIN, body.name)
     config = configured(config_for(settings, body.name.replace("/", ".")), body)
     partitions = settings.partitions if isinstance(body.partitions, UnsetType) else body.partitions
     lanes = LANE_COUNT if body.lanes else 0
@@ -235,6 +236,7 @@ ROUTES = (
         answer=TopicView,
         status=201,
         role=Role.ADMIN,
+        body_names_topic=True,
     ),
     Route("GET", "/v1/topics", show_all, "Topics by name.", query=TopicQuery, answer=TopicList),
     Route(
@@ -243,9 +245,8 @@ ROUTES = (
         subscribers,
         "Who reads a topic now.",
         answer=SubscriberList,
-        topic_role=True,
     ),
-    Route("GET", "/v1/topics/{topic}", show, "A topic.", answer=TopicView, topic_role=True),
+    Route("GET", "/v1/topics/{topic}", show, "A topic.", answer=TopicView),
     Route(
         "PATCH",
         "/v1/topics/{topic}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from dovetail.core import names
-from dovetail.core.access import Role
+from dovetail.core.access import Access, Role
 from dovetail.core.ids import ordered
 from dovetail.core.journal_format import FormatError, Frame, decode_items, records_of
 from dovetail.core.names import BadName
@@ -28,11 +28,13 @@ async def trace(gate: Gate, call: Call[Nothing, None]) -> Trace:
     """Where a message is now, and what happened to it."""
     text = call.path["message_id"]
     topic, log, offset = _find(gate, text)
-    if not call.access.may(Role.READ, topic.name):
-        raise Trouble(403, "forbidden", f"the token of {call.access.name!r} may not read {topic.name}")
+    call.demand(Role.READ, await _belongs_to(gate, topic, log, offset))
+    if offset >= log.end:
+        raise Trouble(404, "not_found", f"{text} does not exist yet: that partition ends before offset {log.end}")
     found = await read_messages(gate, topic, log, offset, 1)
     message = found[0] if found and found[0].offset == offset else None
-    follower = Follower(*_origins(gate.state, message), *await _delayed_origin(gate, log, offset, message))
+    origins = _origins(gate.state, call.access, message)
+    follower = Follower(*origins, *await _delayed_origin(gate, log, offset, message))
     follower.places[log.id, offset] = None
     events = await _life(gate, follower)
     if message is None and not events:
@@ -69,8 +71,17 @@ def _topic(gate: Gate, name: str) -> Topic:
     return gate.topic(name)
 
 
-def _origins(state: State, message: MessageView | None) -> list[Place]:
-    """Where a dead letter, or what was replayed from one, came from, as its headers tell."""
+async def _belongs_to(gate: Gate, topic: Topic, log: Log, offset: int) -> str:
+    """The topic that a token must count for: for what waits until it is due, the one that it goes to."""
+    if not names.is_hidden(topic.name):
+        return topic.name
+    state = gate.state
+    targets = [entry.record.other_log for entry in (await gate.entries(log.id, offset, 1))[:1]]
+    return next((state.durable.topics[state.durable.logs[each].topic].name for each in targets if each), names.REST)
+
+
+def _origins(state: State, access: Access, message: MessageView | None) -> list[Place]:
+    """Where a dead letter, or what was replayed from one, came from, as its headers tell; anybody may write headers."""
     origin = message.headers.get("dovetail-id", "") if message is not None else ""
     name, _, rest = origin.partition(":")
     partition, _, offset = rest.partition(":")
@@ -80,7 +91,7 @@ def _origins(state: State, message: MessageView | None) -> list[Place]:
         numbers = (int(partition), int(lane or "0"), int(offset))
     except (BadName, ValueError):
         return []
-    if number is None:
+    if number is None or not access.may(Role.READ, state.durable.topics[number].name):
         return []
     topic = state.durable.topics[number]
     log = topic.first_log + numbers[0] * max(1, topic.lanes) + numbers[1]

@@ -21,6 +21,14 @@ from dovetail.core.access import covers
         ("a.*", "a", False),
         ("a.b", "a.*", False),
         ("*.b", "a/b", True),
+        ("a.*", "a.b.dlq", True),
+        ("a.*", "a.*.dlq", True),
+        ("a.b", "a.b.dlq", True),
+        ("a.*", "a.dlq", False),
+        ("*", "dlq", True),
+        ("a.#", "a.dlq", True),
+        ("*.dlq", "a.dlq", True),
+        ("*.dlq", "a", False),
     ],
 )
 def test_a_pattern_is_covered_only_if_all_it_could_match_is(wide: str, narrow: str, is_covered: bool) -> None:

@@ -225,6 +225,20 @@ def test_commit_moves_the_floor_and_offsets_move_it_back(api: Api) -> None:
     assert refused.value.status == 422
 
 
+def test_a_group_goes_to_all_the_places_it_is_sent_to_or_to_none(api: Api) -> None:
+    api.post("/v1/topics", name="orders", partitions=2)
+    for number in range(4):
+        api.publish("orders", str(number), partition=0)
+    api.join("billing", "orders")
+    places = [{"topic": "orders", "partition": 0, "offset": 3}, {"topic": "orders", "partition": 1, "offset": 3}]
+    for asked in ({"to": 3}, {"offsets": places}, {"offsets": [places[0], {**places[1], "topic": "nonsense"}]}):
+        with pytest.raises(Refused) as refused:
+            api.post("/v1/groups/billing/offsets", **asked)
+        assert refused.value.status in (404, 422)
+        assert [each["floor"] for each in api.get("/v1/groups/billing/lag")["partitions"]] == [0, 0]
+    assert api.post("/v1/groups/billing/offsets", to=3, partition=0)["offsets"][0]["offset"] == 3
+
+
 def test_operators_see_members_and_take_them_out(api: Api) -> None:
     api.join("billing", "orders")
     client = api.house.client()

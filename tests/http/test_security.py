@@ -16,19 +16,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dovetail.core.access import Access, Role
-from dovetail.core.frames import FrameType
+from dovetail.core.frames import ErrorCode, FrameType
 from dovetail.core.wire import Hello
 from dovetail.runtime.config import Config
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.http.app import ROUTES
 from dovetail.runtime.http.routing import Route
-from dovetail.runtime.security import Entry, Insecure, Keyring, Security, digest_of, new_token, write_entries
+from dovetail.runtime.security import (
+    Entry,
+    Insecure,
+    Keyring,
+    Security,
+    digest_of,
+    new_token,
+    read_entries,
+    write_entries,
+)
 from dovetail.runtime.server import Server, StartFailed
 from tests.broker.raw import Raw
 
-TOKENS = {name: new_token() for name in ("reader", "writer", "admin", "late", "orders", "slow")}
+TOKENS = {name: new_token() for name in ("reader", "writer", "admin", "chief", "single", "late", "orders", "slow")}
 
 
 @pytest.fixture
@@ -38,6 +48,8 @@ def tokens(tmp_path: Path) -> str:
         "reader": ("read", ("#",), "", 0),
         "writer": ("write", ("#",), "", 0),
         "admin": ("admin", ("#",), "", 0),
+        "chief": ("admin", ("orders.#",), "", 0),
+        "single": ("read", ("*",), "", 0),
         "late": ("admin", ("#",), "2020-01-01T00:00:00+00:00", 0),
         "orders": ("write", ("orders.#",), "", 0),
         "slow": ("admin", ("#",), "", 1),
@@ -68,16 +80,27 @@ def config_of(tmp_path: Path, **more: Any) -> Config:
 
 def ask(server: Server, method: str, path: str, token: str | None, body: object = None) -> int:
     """The status of a request."""
+    return answer_of(server, method, path, token, body)[0]
+
+
+def told(server: Server, method: str, path: str, token: str | None, body: object = None) -> Any:
+    """What a request that succeeds is answered."""
+    status, answer = answer_of(server, method, path, token, body)
+    assert status < 300, answer
+    return json.loads(answer)
+
+
+def answer_of(server: Server, method: str, path: str, token: str | None, body: object = None) -> tuple[int, bytes]:
     data = json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(f"http://127.0.0.1:{server.http_port}{path}", data, method=method)
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
-            return int(answer.status)
+            return int(answer.status), answer.read()
     except urllib.error.HTTPError as error:
         with error:
-            return error.code
+            return error.code, error.read()
 
 
 def concrete(route: Route) -> str:
@@ -113,6 +136,92 @@ def test_a_token_counts_for_its_topics_only(tmp_path: Path, tokens: str) -> None
         assert ask(server, "POST", "/v1/groups/g/join", TOKENS["orders"], join) == 200
         assert ask(server, "POST", "/v1/groups/g/join", TOKENS["orders"], {**join, "topics": ["#"]}) == 403
         assert ask(server, "GET", "/v1/trace/billing:0:0", TOKENS["orders"]) == 403
+
+
+def test_nobody_is_a_member_that_reads_more_than_the_token_may(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server:
+        ask(server, "POST", "/v1/topics/billing/publish", TOKENS["writer"], {"text": "secret"})
+        join = {"consumerId": "paul", "topics": ["billing"]}
+        assert ask(server, "POST", "/v1/groups/pay/join", TOKENS["reader"], join) == 200
+        paul = {"member": "paul", "timeout": "0s"}
+        assert ask(server, "GET", "/v1/groups/pay/poll?member=paul&timeout=0s", TOKENS["orders"]) == 403
+        assert ask(server, "POST", "/v1/groups/pay/poll", TOKENS["orders"], paul) == 403
+        assert ask(server, "POST", "/v1/groups/pay/poll", TOKENS["reader"], paul) == 200
+        here = {"topic": "billing", "partition": 0, "offset": 0, "member": "paul"}
+        for what in ("ack", "nack", "reject", "extend"):
+            assert ask(server, "POST", f"/v1/groups/pay/{what}", TOKENS["orders"], here) == 403, what
+        commit = {"member": "paul", "offsets": [{"topic": "billing", "partition": 0, "offset": 1}]}
+        member = {"member": "paul"}
+        for what, body in (("commit", commit), ("heartbeat", member), ("leave", member)):
+            assert ask(server, "POST", f"/v1/groups/pay/{what}", TOKENS["orders"], body) == 403, what
+        assert ask(server, "POST", "/v1/groups/pay/ack", TOKENS["reader"], here) == 200
+
+
+def test_an_admin_of_some_topics_is_not_one_of_the_broker(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server:
+        for topic in ("x", "orders.eu"):
+            assert ask(server, "POST", "/v1/topics", TOKENS["admin"], {"name": f"{topic}.dlq"}) == 201
+            assert ask(server, "POST", f"/v1/topics/{topic}.dlq/publish", TOKENS["admin"], {"text": "dead"}) == 201
+        for route in ROUTES:
+            if route.role is Role.ADMIN:
+                body = {"name": "x"} if route.path == "/v1/topics" else None
+                assert ask(server, route.method, concrete(route), TOKENS["chief"], body) == 403, route.path
+        mine, replay = "/v1/topics/orders.new", "/v1/dlq/orders.eu/replay"
+        assert ask(server, "POST", "/v1/topics", TOKENS["chief"], {"name": "orders.new"}) == 201
+        assert ask(server, "PATCH", mine, TOKENS["chief"], {"max_retries": 1}) == 200
+        assert ask(server, "DELETE", mine, TOKENS["chief"]) == 200
+        assert ask(server, "POST", replay, TOKENS["chief"], {"to": "x", "dry_run": True}) == 403
+        assert ask(server, "POST", replay, TOKENS["chief"], {"dry_run": True}) == 202
+
+
+def test_headers_that_anybody_may_write_lead_to_no_other_topic(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server:
+        ask(server, "POST", "/v1/topics/billing/publish", TOKENS["writer"], {"text": "secret"})
+        forged = {"text": "x", "headers": {"dovetail-id": "billing:0:0", "dovetail-topic": "billing"}}
+        for topic in ("orders.eu", "orders.eu.dlq"):
+            assert ask(server, "POST", f"/v1/topics/{topic}/publish", TOKENS["orders"], forged) == 201
+        places = {
+            each["message_id"] for each in told(server, "GET", "/v1/trace/orders.eu:0:0", TOKENS["orders"])["life"]
+        }
+        assert places == {"orders.eu:0:0"}
+        plan = told(server, "POST", "/v1/dlq/orders.eu/replay", TOKENS["admin"], {"dry_run": True})
+        assert plan["targets"] == {"orders.eu": 1}
+
+
+def test_what_waits_until_it_is_due_is_shown_to_readers_of_its_topic(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server:
+        delayed = {"text": "secret", "delay": "1h"}
+        ids = {
+            topic: told(server, "POST", f"/v1/topics/{topic}/publish", TOKENS["admin"], delayed)["message_id"]
+            for topic in ("billing.eu", "orders")
+        }
+        assert ask(server, "GET", f"/v1/trace/{ids['orders']}", TOKENS["single"]) == 200
+        assert ask(server, "GET", f"/v1/trace/{ids['billing.eu']}", TOKENS["single"]) == 403
+
+
+def test_who_came_with_a_token_that_is_not_good_any_more_has_to_go(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server:
+        clients = {name: Raw(server.port) for name in ("writer", "orders")}
+        for name, client in clients.items():
+            assert _status(client, FrameType.HELLO, Hello(name, TOKENS[name]).encode()) == 0
+        write_entries(tokens, [each for each in read_entries(tokens) if each.name != "orders"])
+        assert ask(server, "POST", "/admin/reload", TOKENS["admin"]) == 200
+        gone = clients.pop("orders")
+        mistake = gone.mistake()
+        assert mistake.code == ErrorCode.UNAUTHORIZED
+        assert "token of 'orders'" in mistake.text
+        gone.wait_closed()
+        gone.close()
+        assert _status(clients["writer"], FrameType.HEARTBEAT, b"") == 0
+        clients["writer"].close()
+
+
+def test_the_audit_names_who_tried_without_being_an_admin(tmp_path: Path, tokens: str) -> None:
+    with running(config_of(tmp_path, tokens=tokens)) as server, capture_logs() as said:
+        assert ask(server, "POST", "/admin/shutdown", TOKENS["reader"]) == 403
+        assert ask(server, "POST", "/admin/shutdown", "nonsense") == 401
+    tries = [(each["caller"], each["outcome"]) for each in said if each["event"] == "admin"]
+    assert tries == [("reader", "forbidden"), ("", "unauthorized")]
 
 
 @pytest.mark.parametrize(

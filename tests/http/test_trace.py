@@ -135,6 +135,11 @@ def test_what_never_was_is_404(api: Api) -> None:
     with pytest.raises(Refused) as caught:
         trace(api, "orders:0:7")
     assert caught.value.status == 404
+    api.join("billing", "orders")
+    api.post("/v1/groups/billing/offsets", to="earliest")
+    with pytest.raises(Refused) as caught:
+        api.get("/v1/trace/orders:0:99")
+    assert (caught.value.status, "not exist yet" in caught.value.error["message"]) == (404, True)
 
 
 def test_traceparent_passes_untouched(api: Api) -> None:
