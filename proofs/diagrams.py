@@ -28,26 +28,29 @@ Point = tuple[float, float]
 
 BOX: Point = (132, 44)
 LINE = 16
+LETTER = 6.6
+"""About as wide is a letter of an arrow's text."""
 WIDTH = 30
 """Letters in a line of an arrow's text."""
 BEND = 46.0
 
 STYLE = """
 svg { background: #ffffff }
-text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #1f2937; text-anchor: middle;
-  paint-order: stroke; stroke: #ffffff; stroke-width: 5px; stroke-linejoin: round }
-.name { font-weight: 600; font-size: 15px; stroke: none }
+text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #1f2937; text-anchor: middle }
+.name { font-weight: 600; font-size: 15px }
 .note { fill: #6b7280 }
 rect { fill: #eef2ff; stroke: #4f46e5; stroke-width: 1.5 }
 .last { stroke-width: 4 }
+.ground { fill: #ffffff; stroke: none }
 path { fill: none; stroke: #6b7280; stroke-width: 1.4 }
 marker path { fill: #6b7280; stroke: none }
 circle { fill: #1f2937 }
 @media (prefers-color-scheme: dark) {
   svg { background: #0d1117 }
-  text { fill: #e5e7eb; stroke: #0d1117 }
+  text { fill: #e5e7eb }
   .note { fill: #9ca3af }
   rect { fill: #1e1b4b; stroke: #a5b4fc }
+  .ground { fill: #0d1117; stroke: none }
   path { stroke: #9ca3af }
   marker path { fill: #9ca3af }
   circle { fill: #e5e7eb }
@@ -104,11 +107,11 @@ MACHINES = (
     Machine(
         "group",
         "The life of a partitioned group",
-        (1080, 470),
+        (1140, 470),
         {
             GroupState.EMPTY: (130, 210),
             GroupState.REBALANCING: (540, 210),
-            GroupState.STABLE: (950, 210),
+            GroupState.STABLE: (1010, 210),
             GroupState.DEAD: (130, 380),
         },
         tuple((before.value, event.value, after.value) for before, event, after in TRANSITIONS),
@@ -181,7 +184,7 @@ def _arrow(machine: Machine, before: str, after: str, events: Sequence[str]) -> 
     begin, end = _border(start, control), _border(stop, control)
     top = ((begin[0] + 2 * control[0] + end[0]) / 4, (begin[1] + 2 * control[1] + end[1]) / 4)
     lines = _wrapped(events)
-    return _path([begin, control, end]), _text((top[0], top[1] - LINE * (len(lines) - 1) / 2 + 4), lines)
+    return _path([begin, control, end]), _label((top[0], top[1] - LINE * (len(lines) - 1) / 2 + 4), lines)
 
 
 def _wrapped(events: Sequence[str]) -> list[str]:
@@ -198,7 +201,7 @@ def _loop(machine: Machine, state: str, events: Sequence[str]) -> tuple[str, str
     bow = f"M{x - 22:g} {edge:g} C{x - 30:g} {edge + down * 30:g} {x + 30:g} {edge + down * 30:g} {x + 22:g} {edge:g}"
     above = edge - 28 - LINE * (len(_wrapped(events)) - 1)
     line = f'<path d="{bow}" marker-end="url(#head)"/>'
-    return line, _text((x, edge + 38 if down > 0 else above), _wrapped(events))
+    return line, _label((x, edge + 38 if down > 0 else above), _wrapped(events))
 
 
 def _border(center: Point, towards: Point) -> Point:
@@ -211,6 +214,16 @@ def _border(center: Point, towards: Point) -> Point:
 def _path(points: Sequence[Point]) -> str:
     first, *others = (f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path d="M{first} {"Q" if len(others) == 2 else "L"}{" ".join(others)}" marker-end="url(#head)"/>'
+
+
+def _label(at: Point, lines: Sequence[str]) -> str:
+    """Text over a ground of its own, so that no line of the picture shows between its words."""
+    grounds = [
+        f'<rect class="ground" x="{at[0] - width / 2:.1f}" y="{at[1] + LINE * (number - 1) + 4:.1f}" '
+        f'width="{width:.1f}" height="{LINE}"/>'
+        for number, width in enumerate(LETTER * len(line) + 8 for line in lines)
+    ]
+    return "\n".join([*grounds, _text(at, lines)])
 
 
 def _text(at: Point, lines: Sequence[str], kind: str = "") -> str:

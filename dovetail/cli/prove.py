@@ -65,8 +65,10 @@ def _print_rows(rows: list[Row], json: bool) -> None:
         console.print(_table(rows))
         for row in bad:
             console.print(f"\n[bold]{row.id}[/bold]: {row.verdict}; {row.detail}", highlight=False)
-            console.print(row.test, markup=False, highlight=False)
-            if row.sabotage != "counterexample":
+            if row.test:
+                console.print(f"\nas a test, which passes when {row.function} is right again:\n", markup=False)
+                console.print(row.test, markup=False, highlight=False)
+            if row.verdict == "proved":
                 console.print(f"its planted bug was not found: {row.sabotage}", markup=False)
         seconds = sum(row.seconds for row in rows)
         paths = sum(row.paths for row in rows)

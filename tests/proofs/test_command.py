@@ -35,6 +35,8 @@ def test_a_broken_kernel_is_shown_with_its_inputs_as_a_test_case() -> None:
         code, output = prove(FLOOR)
     assert code == 1
     assert f'assert keeps("{FLOOR}", floor=' in output
+    assert "as a test, which passes when core.cursor.next_floor is right again:" in output
+    assert "planted bug" not in output, "in broken code there is nowhere to plant it: that says nothing"
     assert "0 of 1 proved" in output
 
 
