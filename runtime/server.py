@@ -30,6 +30,7 @@ from dovetail.core.frames import ErrorCode, FrameType, encode
 from dovetail.core.ids import Bug, Now
 from dovetail.core.inputs import AnyInput
 from dovetail.core.levels import LOOK_MS, Level, Levels, Pressure, carry_out
+from dovetail.core.lives import Lives
 from dovetail.core.node import Node, Observer
 from dovetail.core.records import AnyRecord
 from dovetail.core.wire import Error
@@ -37,7 +38,6 @@ from dovetail.runtime.config import Config, Origins, address
 from dovetail.runtime.descriptors import ACCEPTS_AT_ONCE, BACKLOG, TURNED_AWAY_MAX, Room, TooFew, make_room
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.lane import Lane
-from dovetail.runtime.lives import Lives
 from dovetail.runtime.logs import SLOW_S, MessageLog, set_level
 from dovetail.runtime.metrics import Metrics
 from dovetail.runtime.process import memory_bytes, resident_bytes

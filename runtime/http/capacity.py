@@ -1,65 +1,27 @@
-"""Whether a topic's consumers keep up: its level, which way it goes, and when they will have caught up.
+"""A topic's capacity as it is shown: its level, which way its lag goes, and when it will be gone.
 
-Promises  the level is the one that flow control decides by, so that what is shown is what publishers feel next; a trend
-          is how the lag of the group furthest behind has changed over about a minute.
-Never     slows anybody: that is the core's, and only where a topic has limits.
+Promises  a trend is how the lag of the group furthest behind has changed over about a minute.
+Never     decides: the level is the core's (`core/capacity.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
-from dovetail.core import kernels
-from dovetail.core.flow import Level, arrived_ms
-from dovetail.core.intervals import total
-from dovetail.core.state import Flow, State, Topic
+from dovetail.core.capacity import level_of
+from dovetail.core.state import State, Topic
 from dovetail.runtime.http.models import CapacityView, Rates
 
 STEADY_PER_S = 0.1
 """A lag that changes by less than this a second stands still."""
 
 
-class Lags(Struct, frozen=True):
-    """Messages that groups have not settled: of the group furthest behind in each topic, and of all in all."""
-
-    by_topic: dict[int, int]
-    total: int
-
-
-def lags_of(state: State) -> Lags:
-    """How far behind everybody is."""
-    by_group: Counter[tuple[int, int]] = Counter()
-    for (group, log), cursor in state.durable.cursors.items():
-        known = state.durable.logs[log]
-        by_group[known.topic, group] += known.end - cursor.floor - total(cursor.islands)
-    found: dict[int, int] = {}
-    for (topic, _), lag in by_group.items():
-        found[topic] = max(lag, found.get(topic, 0))
-    return Lags(found, by_group.total())
-
-
 def capacity(state: State, topic: Topic, lag: int, change: Rates, wall_ms: int) -> CapacityView:
     """How a topic's consumers keep up, given their lag and how fast it changes."""
-    config = topic.config
-    age_ms = _age_ms(state, topic, wall_ms) if config.lag_critical_ms and lag else 0
-    load = max(kernels.percent(lag, config.lag_critical), kernels.percent(age_ms, config.lag_critical_ms))
-    before = (state.live.flows.get(topic.id) or Flow()).level
-    level = Level(kernels.flow_level(before, load, kernels.percent(lag, config.lag_warning)))
+    level = level_of(state, topic, lag, wall_ms)
     speed = change.one
     trend = "steady" if abs(speed) < STEADY_PER_S else "growing" if speed > 0 else "shrinking"
     shrinks = lag > 0 and trend == "shrinking"
     return CapacityView(level.name.lower(), lag, trend, speed, math.ceil(lag / -speed) if shrinks else UNSET)
-
-
-def _age_ms(state: State, topic: Topic, wall_ms: int) -> int:
-    """The age of the oldest message that a group has not settled."""
-    age_ms = 0
-    for log in [state.durable.logs[topic.first_log + place] for place in range(topic.log_count)]:
-        for owner in state.live.readers.get(log.id, ()):
-            floor = state.durable.cursors[owner, log.id].floor if owner > 0 else log.end
-            if floor < log.end:
-                age_ms = max(age_ms, wall_ms - arrived_ms(state.live.marks.get(log.id, ()), floor, wall_ms))
-    return age_ms

@@ -11,8 +11,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 
+from dovetail.core.capacity import Lags, lags_of
 from dovetail.core.state import State, Topic
-from dovetail.runtime.http.capacity import Lags, capacity, lags_of
+from dovetail.runtime.http.capacity import capacity
 from dovetail.runtime.http.models import Bucket, CapacityView, Rates
 from dovetail.runtime.metrics import Metrics
 

@@ -12,7 +12,8 @@ from msgspec import UNSET
 from dovetail.core import names
 from dovetail.core.access import Access, Role
 from dovetail.core.ids import ordered
-from dovetail.core.journal_format import FormatError, Frame, decode_items, records_of
+from dovetail.core.journal_format import Frame
+from dovetail.core.lives import Event, Follower, Place, place_name
 from dovetail.core.names import BadName
 from dovetail.core.state import Log, State, Topic
 from dovetail.runtime.http.errors import Trouble
@@ -21,7 +22,6 @@ from dovetail.runtime.http.groups import attempts_of
 from dovetail.runtime.http.messages import log_at, read_messages
 from dovetail.runtime.http.models import GroupTrace, LifeEvent, MessageView, Trace
 from dovetail.runtime.http.routing import Call, Nothing, Route
-from dovetail.runtime.lives import Event, Follower, Place, place_name
 
 
 async def trace(gate: Gate, call: Call[Nothing, None]) -> Trace:
@@ -110,24 +110,14 @@ async def _delayed_origin(gate: Gate, log: Log, offset: int, message: MessageVie
 
 async def _life(gate: Gate, follower: Follower) -> list[Event]:
     """What happened, oldest first: from the journal up to where the newest steps begin, then from those."""
-    lives = gate.server.lives
-    newest, first_lsn = lives.newest(), lives.first_lsn
+    newest = gate.server.lives.newest()
 
     def show(frame: Frame) -> None:
-        if frame.lsn < first_lsn:
-            try:
-                follower.see_all(frame.lsn, frame.wall_ms, records_of(decode_items(frame.body)))
-            except FormatError:
-                return
+        if frame.lsn < newest.first_lsn:
+            follower.see_frame(frame)
 
     await gate.server.look_back(show)
-    for lsn, at_ms, what in newest:
-        follower.see(lsn, at_ms, what)
-    told: list[Event] = []
-    for event in follower.events:
-        told.append(event)
-        if event.what in ("published", "delayed") and event.lsn <= gate.state.live.stored_lsn:
-            told.append(Event(lives.stored_at(event.lsn), "stored", event.place, lsn=event.lsn))
+    told = follower.see_newest(newest, gate.state.live.stored_lsn)
     return [*_from_stories(gate.state, follower, told), *told]
 
 

@@ -21,11 +21,13 @@ Publish = wire.Produce | wire.Publish
 class _Use:
     """What a connection has published."""
 
-    __slots__ = ("begun_us", "pending", "pending_max", "taken")
+    __slots__ = ("begun_us", "pending", "pending_max", "repeated", "taken")
 
     def __init__(self, begun_us: int) -> None:
         self.begun_us = begun_us
         self.taken = 0
+        self.repeated = 0
+        """What had been sent before: it was stored then, or it is stored now and counts."""
         self.pending = 0
         self.pending_max = 0
         """What comes in one tick is decided together, and may all be taken by who has not used up the quota yet."""
@@ -60,9 +62,12 @@ class Quotas:
         if isinstance(answer, wire.Refusal):
             if answer.status == Status.QUOTA:
                 text = f"{line.name} was refused for its quota after {use.taken} messages: {answer.reason}"
-                is_due = use.taken + use.pending - count >= self._limit and answer.retry_after_ms > 0
+                most = use.taken + use.repeated + use.pending - count
+                is_due = most >= self._limit and answer.retry_after_ms > 0
                 self._ground.judge("I-QUOTA", is_due, text)
-        elif not again:
+        elif again:
+            use.repeated += count
+        else:
             use.taken += count
             elapsed_us = now_us - use.begun_us + ROUNDING_US
             most = self._limit + self._limit * elapsed_us // 1_000_000 + use.pending_max

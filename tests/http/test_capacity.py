@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dovetail.core.capacity import lags_of
 from dovetail.core.codes import Priority
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import State, Topic
-from dovetail.runtime.http.capacity import capacity, lags_of
+from dovetail.runtime.http.capacity import capacity
 from dovetail.runtime.http.models import CapacityView, Rates
 from tests.core.running import Running
 from tests.http.api import Api

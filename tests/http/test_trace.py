@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.runtime import lives
+from dovetail.core import lives
 from tests.broker.house import House
 from tests.http.api import Api, Refused
 from tests.http.conftest import Start

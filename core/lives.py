@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from dovetail.core.effects import AnyEffect, Deliver, LeaseEnded
 from dovetail.core.ids import Now
 from dovetail.core.inputs import AnyInput, Release, Stored
 from dovetail.core.intervals import contains
+from dovetail.core.journal_format import FormatError, Frame, decode_items, records_of
 from dovetail.core.records import (
     AnyRecord,
     AttemptFailed,
@@ -87,6 +88,20 @@ class Event(Struct, frozen=True):
     lsn: int = 0
 
 
+class Newest(Struct, frozen=True):
+    """What the newest steps did: `(lsn, wall_ms, what)` in order, and when which frame was stored."""
+
+    first_lsn: int
+    happenings: tuple[tuple[int, int, Happening], ...]
+    syncs: tuple[tuple[int, int], ...]
+
+    def stored_at(self, lsn: int) -> int:
+        """When a frame was stored, by the wall clock; 0 if that is not known any more."""
+        place = bisect_left(self.syncs, (lsn, 0))
+        known = place < len(self.syncs) and (place > 0 or lsn >= self.first_lsn)
+        return self.syncs[place][1] if known else 0
+
+
 class Lives:
     """The newest steps of a node, as far as they were about messages."""
 
@@ -129,16 +144,10 @@ class Lives:
             # Of the oldest frame a part may be gone.
             self.first_lsn = ring[0][0] + 1
 
-    def newest(self) -> list[tuple[int, int, Happening]]:
-        """`(lsn, wall_ms, what)` of the steps from `first_lsn` on, in order."""
-        return [each for each in self._happenings if each[0] >= self.first_lsn]
-
-    def stored_at(self, lsn: int) -> int:
-        """When a frame was stored, by the wall clock; 0 if that is not known any more."""
-        syncs = list(self._syncs)
-        place = bisect_left(syncs, (lsn, 0))
-        known = place < len(syncs) and (place > 0 or lsn >= self.first_lsn)
-        return syncs[place][1] if known else 0
+    def newest(self) -> Newest:
+        """The steps from `first_lsn` on, as they are known now."""
+        happenings = tuple([each for each in self._happenings if each[0] >= self.first_lsn])
+        return Newest(self.first_lsn, happenings, tuple(self._syncs))
 
 
 def _delivery(state: State, effect: Deliver) -> Lease | Sent | None:
@@ -166,11 +175,26 @@ class Follower:
         for event in self._about(at_ms, what):
             self.events.append(replace(event, lsn=lsn))
 
-    def see_all(self, lsn: int, at_ms: int, records: Iterable[AnyRecord]) -> None:
-        """The records of a frame."""
+    def see_frame(self, frame: Frame) -> None:
+        """A frame of the journal; one that can't be read is passed over."""
+        try:
+            records = tuple(records_of(decode_items(frame.body)))
+        except FormatError:
+            return
         for record in records:
             if isinstance(record, TOLD):
-                self.see(lsn, at_ms, record)
+                self.see(frame.lsn, frame.wall_ms, record)
+
+    def see_newest(self, newest: Newest, stored_lsn: int) -> list[Event]:
+        """The newest steps, which come last; gives the whole life, with when the message was stored."""
+        for lsn, at_ms, what in newest.happenings:
+            self.see(lsn, at_ms, what)
+        told: list[Event] = []
+        for event in self.events:
+            told.append(event)
+            if event.what in ("published", "delayed") and event.lsn <= stored_lsn:
+                told.append(Event(newest.stored_at(event.lsn), "stored", event.place, lsn=event.lsn))
+        return told
 
     def _about(self, at_ms: int, what: Happening) -> Iterator[Event]:
         match what:
