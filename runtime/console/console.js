@@ -29,18 +29,61 @@ const path = (...parts) => parts.map(encodeURIComponent).join("/");
 const link = (text, ...parts) => h("a", { href: "#/" + path(...parts) }, text);
 const pill = (text) => h("span", { class: `pill ${text}` }, text);
 
-function textOf(base64) {
-  const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+// Values are bytes: text is shown as text, anything else as a dump; what could mislead the eye is written out.
+const SHOWN_MAX = 64 << 10;
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+const HIDING = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const plain = (text) => text.replace(HIDING, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+const hex = (bytes) => [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(" ");
+
+function textIn(bytes, more) {
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    try {
-      return JSON.stringify(JSON.parse(text), null, 2);
-    } catch {
-      return text;
-    }
+    return plain(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes, { stream: more }));
   } catch {
-    return [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(" ");
+    return null;
   }
+}
+
+// The first words of a value: no more of it is decoded.
+function preview(base64) {
+  const bytes = bytesOf(base64.slice(0, 1200));
+  return (textIn(bytes, base64.length > 1200) ?? hex(bytes.subarray(0, 100))).slice(0, 300);
+}
+
+function dump(bytes) {
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const part = bytes.subarray(at, at + 16);
+    const letters = String.fromCharCode(...[...part].map((each) => (each > 31 && each < 127 ? each : 46)));
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex(part).padEnd(47)}  ${letters}`);
+  }
+  return lines.join("\n");
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function save(bytes, name) {
+  const where = URL.createObjectURL(new Blob([bytes]));
+  h("a", { href: where, download: name.replaceAll(/[^\w.-]/g, "_") }).click();
+  setTimeout(() => URL.revokeObjectURL(where), 60000);
+}
+
+// A whole value, or as much of it as one reads on a page.
+function payload(found) {
+  const bytes = bytesOf(found.value);
+  const cut = bytes.length > SHOWN_MAX;
+  const part = cut ? bytes.subarray(0, SHOWN_MAX) : bytes;
+  const text = textIn(part, cut);
+  const says = [bytes.length === 1 ? "1 byte" : `${count(bytes.length)} bytes`, text === null ? "not text" : "", cut ? `the first ${count(SHOWN_MAX)} are shown` : ""];
+  return [h("pre", { class: text === null ? "dump" : null, tabindex: "0", "aria-label": "value" }, text === null ? dump(part) : cut ? text : pretty(text)),
+    h("p", { class: "payload soft" }, h("span", {}, says.filter(Boolean).join(", ")),
+      bytes.length ? h("button", { class: "small", type: "button", onclick: () => save(bytes, found.message_id) }, "Save…") : null)];
 }
 
 // What went wrong is said where one looks: in the dialog, if one is open.
@@ -125,7 +168,7 @@ function form(title, fields, verb, act, danger = false) {
           h("button", { class: danger ? "main danger" : "main" }, verb))),
     );
     dialog.onclose = resolve;
-    dialog.showModal();
+    open();
   });
 }
 
@@ -135,7 +178,13 @@ function show(title, ...content) {
   dialog.replaceChildren(h("h2", {}, title), ...content,
     h("div", { class: "foot" }, h("button", { onclick: () => dialog.close(), autofocus: true }, "Close")));
   dialog.onclose = null;
+  open();
+}
+
+// A long one begins at its beginning, wherever the button is that has the focus.
+function open() {
   dialog.showModal();
+  dialog.scrollTop = 0;
 }
 
 // Tables and charts
@@ -158,8 +207,12 @@ function table(rows, columns, nothing, keep) {
   };
   return h("div", { class: "table" }, h("table", {},
     h("thead", {}, h("tr", {}, columns.map(title))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: kind(column), "data-title": column.title }, column.cell(row))))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: kind(column), "data-title": column.title }, textual(column.cell(row)))))))));
 }
+
+const textual = (content) => (["string", "number"].includes(typeof content) ? h("span", {}, String(content)) : content);
+// Long words of somebody else's: two lines of them, and all when the pointer rests there.
+const brief = (text) => h("span", { class: "brief", title: text.length > 60 ? text : null }, plain(text));
 
 const svg = (tag, attributes, ...children) => {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -193,7 +246,8 @@ function chart(title, lines, unit, every) {
     ...[60, 31, 2].map((at) => svg("line", { x1: 0, x2: 100, y1: at, y2: at })), pointer);
   for (const line of many > 1 ? lines : []) {
     const points = line.points.map((value, at) => `${x(at)},${y(value)}`).join(" L");
-    picture.append(svg("path", { class: "area", fill: line.colour, d: `M0,60 L${points} L100,60 Z` }), svg("path", { class: "line", stroke: line.colour, d: `M${points}` }));
+    if (line === lines[0]) picture.append(svg("path", { class: "area", fill: line.colour, d: `M0,60 L${points} L100,60 Z` }));
+    picture.append(svg("path", { class: "line", stroke: line.colour, d: `M${points}` }));
   }
   picture.addEventListener("pointermove", (event) => {
     if (many < 2) return;
@@ -230,7 +284,7 @@ const capacity = (each) => h("span", { class: "line", title: `its lag is ${each.
 // Views
 
 async function overview(parts, keep) {
-  const [stats, dead, health] = await Promise.all([api("GET", "/v1/stats?recent=120&history=180"), get("dlq"), api("GET", "/health")]);
+  const [stats, dead, health] = await Promise.all([api("GET", "/v1/stats?recent=120&history=180&top=16"), get("dlq"), api("GET", "/health")]);
   setCount("dead", dead.total);
   const { totals, recent, history, recent_seconds: every } = stats;
   const rates = (name) => recent.map((each) => each[name] / every);
@@ -240,7 +294,7 @@ async function overview(parts, keep) {
   const line = (name, colour, points) => ({ name, colour: `var(--${colour})`, points });
   return [
     head("Overview", null, h("span", { class: "soft" }, `broker ${health.broker} · version ${health.version} · up ${lasting(health.uptime_seconds)}`)),
-    health.recommendations.length ? card("Needs attention", h("ul", {}, health.recommendations.map((each) => h("li", {}, each)))) : null,
+    health.recommendations.length ? h("section", { class: "card attention" }, h("h2", {}, "Needs attention"), h("ul", {}, health.recommendations.map((each) => h("li", {}, each)))) : null,
     h("div", { class: "figures" },
       figure(rate("published"), "in / s"), figure(rate("delivered"), "out / s"), figure(rate("settled"), "acked / s"),
       figure(short(totals.messages), "messages kept"), figure(short(totals.lag), "lag"), figure(short(totals.in_flight), "in flight"),
@@ -308,6 +362,14 @@ const newTopic = () => form("New topic", [
   location.hash = "#/" + path("topics", said.name);
 });
 
+// What is stored never changes: a page is asked for again only where something may have come to it, or gone from it.
+const PAGE = 20;
+async function browsed(keep, found, asked) {
+  const ends = JSON.stringify(found.logs.map((log) => [log.start, keep.page?.messages.length === PAGE ? 0 : log.end]));
+  if (keep.asked !== asked || keep.ends !== ends) Object.assign(keep, { page: await api("GET", asked), asked, ends });
+  return keep.page;
+}
+
 const DURATIONS = ["lease", "lease_max", "ttl", "lag_critical_time"];
 const NUMBERS = ["max_retries", "bytes_max_hard", "lag_warning", "lag_critical"];
 const SWITCHES = ["compact", "retain_on_ack", "dead_letters", "expired_to_dead_letters"];
@@ -317,7 +379,7 @@ async function topic(name, keep) {
   const where = "/v1/" + path("topics", name);
   const [found, { subscribers }] = await Promise.all([api("GET", where), api("GET", `${where}/subscribers`)]);
   const said = (keep.browse ??= { partition: 0, offset: Math.max(0, found.logs[0].end - 20), priority: found.lanes ? "normal" : "" });
-  const page = await api("GET", query(`${where}/messages`, { limit: 20, ...said }));
+  const page = await browsed(keep, found, query(`${where}/messages`, { limit: PAGE, ...said }));
   const browse = (change) => { Object.assign(said, change); look(); };
   const settings = found.settings;
   const seen = push(keep, { in: found.publish_rate, out: found.deliver_rate, lag: found.capacity.lag });
@@ -343,9 +405,9 @@ async function topic(name, keep) {
         field("since", "or since (5m, 2026-01-31T12:00)", { value: said.since ?? "" }),
         h("button", {}, "Browse")),
       table(page.messages, [
-        { title: "offset", number: true, cell: (each) => h("button", { class: "quiet small mono", onclick: () => message(each) }, String(each.offset)) },
-        { title: "time (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.timestamp)) }, { title: "key", line: true, cell: (each) => each.key ?? "" },
-        { title: "value", line: true, cell: (each) => h("code", {}, textOf(each.value).slice(0, 300)) },
+        { title: "offset", number: true, cell: (each) => h("button", { class: "link mono", onclick: () => message(each) }, String(each.offset)) },
+        { title: "time (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.timestamp)) }, { title: "key", line: true, cell: (each) => plain(each.key ?? "") },
+        { title: "value", line: true, cell: (each) => h("code", {}, preview(each.value)) },
       ], "Nothing here."),
       h("div", { class: "foot" },
         h("button", { class: "small", disabled: !page.start && !said.offset, onclick: () => browse({ offset: Math.max(page.start, (page.messages[0]?.offset ?? page.end) - 20), since: null }) }, "‹ Older"), " ",
@@ -393,8 +455,8 @@ const configure = (found) => form(`Settings of ${found.name}`, [
 
 function message(found) {
   show(found.message_id, h("dl", {}, h("dt", {}, "time"), h("dd", {}, `${when(found.timestamp)} UTC`), h("dt", {}, "key"), h("dd", {}, found.key ?? "–"),
-    ...Object.entries(found.headers).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-  h("pre", {}, textOf(found.value)), h("p", {}, h("a", { href: "#/" + path("trace", found.message_id), onclick: () => dialog.close() }, "Where is it now?")));
+    ...Object.entries(found.headers).flatMap(([name, value]) => [h("dt", {}, plain(name)), h("dd", {}, plain(value))])),
+  ...payload(found), h("p", {}, h("a", { href: "#/" + path("trace", found.message_id), onclick: () => dialog.close() }, "Where is it now?")));
 }
 
 // A message taken here is leased like anybody's: settled by a button, or given back uncounted when the dialog is closed.
@@ -419,7 +481,7 @@ async function take(name, patterns) {
     dialog.close();
   };
   show(found.message_id, h("dl", {}, ...[["group", name], ["try", found.attempt], ["key", found.key ?? "–"], ["yours until", `${when(found.deadline)} UTC`]].flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, String(value))])),
-    h("pre", {}, textOf(found.value)), field("reason", "Reason, where it is not acknowledged"),
+    ...payload(found), field("reason", "Reason, where it is not acknowledged"),
     h("div", { class: "row" }, h("button", { class: "main", onclick: settle("ack", "Acknowledged") }, "Acknowledge"),
       h("button", { onclick: settle("nack", "It is tried again") }, "Try again"), h("button", { class: "danger", onclick: settle("reject", "It goes to the dead letters") }, "Reject")));
   dialog.onclose = leave;
@@ -444,7 +506,7 @@ async function groups(parts, keep) {
       { title: "members", number: true, by: (row) => row.members, cell: (row) => row.members },
       { title: "lag", number: true, by: (row) => row.lag, cell: (row) => count(row.lag) }, { title: "in flight", number: true, by: (row) => row.in_flight, cell: (row) => count(row.in_flight) },
       { title: "retrying", number: true, by: (row) => row.retrying, cell: (row) => count(row.retrying) }, { title: "acked/s", number: true, by: (row) => row.settle_rate, cell: (row) => count(row.settle_rate) },
-      { title: "reads", cell: (row) => h("code", {}, row.patterns.join(", ")) },
+      { title: "reads", cell: (row) => h("code", {}, brief(row.patterns.join(", "))) },
     ], rows.length ? "None matches." : "No groups yet: they appear when a consumer names one.", keep)),
   ];
 }
@@ -539,9 +601,9 @@ async function deadOf(name, keep) {
         field("reason", "Died of", { choices: ["", "processing", "poison", "timeout", "rejected", "expired", "unspecified"], value: said.reason }), field("group", "In group", { value: said.group }),
         field("newer_than", "Since (1h)", { value: said.newer_than }), h("button", {}, "Filter")),
       table(page.entries, [
-        { title: "message", cell: (each) => h("button", { class: "quiet small mono", onclick: () => letter(where, each) }, each.original_id || String(each.offset)) },
-        { title: "died (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.died)) }, { title: "group", cell: (each) => each.group }, { title: "reason", cell: (each) => each.reason },
-        { title: "tries", number: true, cell: (each) => each.attempts }, { title: "error", wide: true, cell: (each) => each.error },
+        { title: "message", cell: (each) => h("button", { class: "link mono", onclick: () => letter(where, each) }, each.original_id || String(each.offset)) },
+        { title: "died (UTC)", cell: (each) => h("span", { class: "soft line" }, when(each.died)) }, { title: "group", cell: (each) => brief(each.group) }, { title: "reason", line: true, cell: (each) => each.reason },
+        { title: "tries", number: true, cell: (each) => each.attempts }, { title: "error", wide: true, cell: (each) => brief(each.error) },
         { title: "", cell: (each) => h("div", { class: "actions" }, h("button", { class: "small", onclick: () => replay(where, { offsets: [each.offset] }, 1) }, "Replay")) },
       ], "None matches."),
       page.next !== undefined || keep.offset ? h("div", {}, h("button", { class: "small", disabled: !keep.offset, onclick: () => { keep.offset = 0; look(); } }, "‹ First"), " ",
@@ -554,8 +616,11 @@ function letter(where, each) {
   show(each.original_id || each.message_id,
     h("dl", {}, ...[["reason", each.reason], ["error", each.error], ["group", each.group], ["tries", each.attempts], ["died", `${when(each.died)} UTC`], ["removed", `${when(each.remove_at)} UTC`], ["key", each.key ?? "–"],
       ...Object.entries(each.headers)].flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])),
-    h("pre", {}, textOf(each.value)),
-    each.history.length ? h("div", {}, h("h2", {}, "What was tried"), h("pre", {}, each.history.map((one) => (typeof one === "string" ? one : Object.entries(one).map(([name, value]) => `${name} ${value}`).join(" · "))).join("\n"))) : null);
+    ...payload(each),
+    each.history.length ? h("div", {}, h("h2", {}, "What was tried"), table(each.history, [
+      { title: "member", cell: (one) => h("code", {}, one.member || "–") }, { title: "delivered (UTC)", line: true, cell: (one) => when(one.delivered) },
+      { title: "held", number: true, cell: (one) => `${count((one.ended - one.delivered) / 1000)} s` }, { title: "result", cell: (one) => one.result }, { title: "error", wide: true, cell: (one) => brief(one.error) },
+    ], "")) : null);
 }
 
 const chosen = (said) => Object.fromEntries(Object.entries(said).filter(([, value]) => value.length));
@@ -664,7 +729,7 @@ async function trace(parts) {
       : head(parts[0] ?? "", "not stored any more"),
     card("Where it is", table(found.groups, [
       { title: "group", cell: (row) => link(row.group, "groups", row.group) }, { title: "state", cell: (row) => pill(row.state) },
-      { title: "member", cell: (row) => row.member || "–" }, { title: "tries", number: true, cell: (row) => row.attempts },
+      { title: "member", cell: (row) => row.member || "–" }, { title: "tries", number: true, cell: (row) => (row.state === "settled" ? "–" : row.attempts) },
     ], "No group reads its topic.")),
     card(found.complete ? "Its life" : "Its life, as far as it is still known", table(found.life, [
       { title: "at (UTC)", cell: (row) => when(row.at) }, { title: "what", cell: (row) => row.what.replaceAll("_", " ") },
@@ -672,7 +737,7 @@ async function trace(parts) {
       { title: "try", number: true, cell: (row) => row.attempt ?? "" },
       { title: "", wide: true, cell: (row) => [row.reason, row.error, row.due && `due ${when(row.due)}`, row.other && `${row.what === "published" ? "from" : "to"} ${row.other}`].filter(Boolean).join(", ") },
     ], "Nothing is known any more.")),
-    found.message ? card("Message", h("pre", {}, textOf(found.message.value))) : null,
+    found.message ? card("Message", ...payload(found.message)) : null,
   ];
 }
 
@@ -680,6 +745,7 @@ async function trace(parts) {
 
 const VIEWS = { overview, topics, groups, dead, connections, settings, health, trace };
 const SECTIONS = [["overview", "Overview"], ["topics", "Topics"], ["groups", "Groups"], ["dead", "Dead letters"], ["connections", "Connections"], ["settings", "Settings"], ["health", "Health"]];
+const titleOf = (name) => SECTIONS.find(([each]) => each === name)?.[1] ?? "Message";
 const counts = {};
 
 for (const [name, title] of SECTIONS) {
@@ -707,7 +773,8 @@ async function look() {
     keep = {};
     here = location.hash;
     scrollTo(0, 0);
-    document.title = `${parts[0] ?? SECTIONS.find(([each]) => each === name)?.[1] ?? "Message"} · Dovetail`;
+    if (dialog.open) dialog.close();
+    document.title = `${parts[0] ?? titleOf(name)} · Dovetail`;
     get("dlq").then((found) => setCount("dead", found.total), () => {});
     for (const each of document.querySelectorAll("nav a")) each.toggleAttribute("aria-current", each.dataset.view === name);
     document.querySelector("nav a[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
@@ -721,7 +788,7 @@ async function look() {
     if (mine !== looking) return;
     if (!(error instanceof Refused)) state("unreachable");
     // Without an answer the page stays as it was; a refusal says that it is not true any more.
-    if (moved || error instanceof Refused) paint([head("This can't be shown", null), card(null, error.message)], moved);
+    if (moved || error instanceof Refused) paint([head("This can't be shown", parts.length && name !== "trace" ? link(titleOf(name), name) : null), card(null, error instanceof Refused ? error.message : "It is here as soon as the broker answers.")], moved);
   }
   timer = setTimeout(look, LOOK_MS);
 }
@@ -767,8 +834,9 @@ async function state(reached) {
     return;
   }
   const found = await api("GET", "/health").catch(() => null);
-  node.className = `pill ${found?.status ?? "failed"}`;
-  node.textContent = found ? (found.level === "normal" ? found.status : found.level) : "unreachable";
+  const says = found ? (found.level === "normal" ? found.status : found.level) : "unreachable";
+  node.className = `pill ${found ? says : "failed"}`;
+  node.textContent = says;
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -7,16 +7,18 @@ Never     shows a secret.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
 from dovetail.core import batch, inputs
 from dovetail.core.access import Role
 from dovetail.core.effects import Appended
 from dovetail.core.levels import BY_WORD, OPERATOR, Level
-from dovetail.core.names import HEALTH
+from dovetail.core.names import HEALTH, is_hidden
 from dovetail.core.state import State
 from dovetail.runtime.config import BY_KEY, CHANGEABLE, BadConfig, changed_by, explain, meant
 from dovetail.runtime.http.errors import Trouble
@@ -117,7 +119,9 @@ def _publishing(gate: Gate) -> ComponentView:
     levels = gate.server.levels
     if levels.level is Level.NORMAL:
         return ComponentView("publishing", "ok", "messages are taken")
-    return ComponentView("publishing", "warn", f"{levels.level.word}: {levels.reason}")
+    asked_by_operator = levels.asked.get(OPERATOR, (Level.NORMAL, ""))[0] == levels.level
+    way_out = ": `dovetail admin level normal` takes that back" if asked_by_operator else ""
+    return ComponentView("publishing", "warn", f"{levels.level.word}: {levels.reason}{way_out}")
 
 
 def _recovery(gate: Gate) -> ComponentView:
@@ -205,24 +209,27 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
     """Depth, lag and rates, per topic and group."""
     state, history = gate.state, gate.history
     lag = gate.server.metrics.lag(state)
+    depths = {
+        topic.id: depth(state, topic)
+        async for topic in paced(state.durable.topics.values())
+        if not is_hidden(topic.name)
+    }
+    held = {
+        group: sum(state.live.subscriptions[each].in_flight for each in state.live.teams.get(group, ()))
+        async for group in paced(state.durable.groups)
+    }
     topics: dict[str, TopicStats] = {}
-    messages = 0
-    async for number, topic in paced(state.durable.topics.items()):
-        if number not in state.live.topic_trie.topics_for(topic.name):
-            continue
-        kept = depth(state, topic)
-        messages += kept
-        rates = history.topic(number)
+    async for number in paced(_first(depths, call.query.top, history.activity)):
+        topic, rates = state.durable.topics[number], history.topic(number)
         topics[topic.name] = TopicStats(
-            kept, rates.published, rates.published_bytes, rates.delivered, history.capacity(state, topic)
+            depths[number], rates.published, rates.published_bytes, rates.delivered, history.capacity(state, topic)
         )
     groups: dict[str, GroupStats] = {}
-    in_flight = 0
-    async for number, group in paced(state.durable.groups.items()):
+    async for number in paced(_first(held, call.query.top, lag.__getitem__)):
         found = history.group(number)
-        held = sum(state.live.subscriptions[each].in_flight for each in state.live.teams.get(number, ()))
-        in_flight += held
-        groups[group.name] = GroupStats(lag[number], held, found.settled, found.failed, found.dead)
+        groups[state.durable.groups[number].name] = GroupStats(
+            lag[number], held[number], found.settled, found.failed, found.dead
+        )
     totals = Totals(
         history.published.rates(TOTAL),
         history.delivered.rates(TOTAL),
@@ -230,11 +237,11 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
         history.failed.rates(TOTAL),
         history.dead.rates(TOTAL),
         history.refused.rates(TOTAL),
-        messages,
+        sum(depths.values()),
         lag.total(),
-        in_flight,
-        len(topics),
-        len(groups),
+        sum(held.values()),
+        len(depths),
+        len(held),
         gate.server.connection_count,
     )
     recent = list(history.recent)[-call.query.recent :] if call.query.recent else []
@@ -251,6 +258,11 @@ async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:
     by_name = dict(sorted(topics.items()))
     at_ms, by_group = time.time_ns() // 1_000_000, dict(sorted(groups.items()))
     return Stats(at_ms, totals, counts, by_name, by_group, EVERY_S, recent, minutes)
+
+
+def _first(numbers: Iterable[int], top: int, weight: Callable[[int], float]) -> list[int]:
+    """All of them, or the few of the most weight."""
+    return heapq.nlargest(top, numbers, key=weight) if top else list(numbers)
 
 
 async def connections(gate: Gate, call: Call[Nothing, None]) -> ConnectionList:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET
@@ -20,12 +20,14 @@ from dovetail.core import inputs, names
 from dovetail.core.access import Role
 from dovetail.core.effects import ReplayBegun
 from dovetail.core.intervals import EMPTY, add, contains, total
-from dovetail.core.records import ReplayState
+from dovetail.core.records import FailReason, ReplayState
 from dovetail.core.state import Replay, Topic
+from dovetail.core.stories import Attempt
 from dovetail.runtime.http.errors import Trouble
 from dovetail.runtime.http.gate import Gate, paced
 from dovetail.runtime.http.messages import read_messages
 from dovetail.runtime.http.models import (
+    AttemptView,
     DeadChoice,
     DeadEntry,
     DeadList,
@@ -39,6 +41,7 @@ from dovetail.runtime.http.models import (
     ReplayList,
     ReplayPatch,
     ReplayView,
+    ResultName,
 )
 from dovetail.runtime.http.routing import Call, Nothing, Route
 from dovetail.runtime.http.texts import as_time_ms
@@ -157,12 +160,18 @@ def _whole(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdecimal() else default
 
 
-def _history(text: str) -> list[Any]:
+def _history(text: str) -> list[AttemptView]:
+    """The tries that a header tells of; none where somebody else wrote it."""
     try:
-        found = msgspec.json.decode(text or "[]")
-    except msgspec.DecodeError:
+        story = msgspec.json.decode(text or "[]", type=list[Attempt])
+        return [AttemptView(each.member, each.delivered_ms, each.ended_ms, _result(each), each.error) for each in story]
+    except (msgspec.DecodeError, ValueError):
         return []
-    return found if isinstance(found, list) else []
+
+
+def _result(attempt: Attempt) -> ResultName:
+    word: ResultName = FailReason(attempt.reason).name.lower()  # type: ignore[assignment]  # the type's words, by test
+    return word
 
 
 async def show_entry(gate: Gate, call: Call[Nothing, None]) -> DeadEntry:

@@ -51,6 +51,10 @@ class Meter:
             del self._before[key]
             self._rates.pop(key, None)
 
+    def speed(self, key: int) -> float:
+        """How fast a key's counter has grown in about the last minute; not made up for what was not seen."""
+        return self._rates.get(key, (0.0,))[0]
+
     def rates(self, key: int = 0) -> Rates:
         """A key's rates; a young meter has only seen part of its window and makes up for it."""
         seen = [1 - decay**self._ticks for decay in _DECAYS] if self._ticks else [1.0, 1.0, 1.0]
@@ -157,6 +161,10 @@ class History:
         """How a topic's consumers keep up, as it was found last."""
         wall_ms = time.time_ns() // 1_000_000
         return capacity(state, topic, self.lag.by_topic.get(topic.id, 0), self.lags.rates(topic.id), wall_ms)
+
+    def activity(self, topic: int) -> float:
+        """How much goes in and out of a topic, to compare it with others."""
+        return self.published.speed(topic) + self.delivered.speed(topic)
 
     def topic(self, topic: int) -> TopicRates:
         return TopicRates(self, topic)

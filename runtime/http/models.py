@@ -591,6 +591,10 @@ class Stats(View, frozen=True):
 
 
 class StatsQuery(Body, frozen=True):
+    """How many buckets of the last minutes and hours; `top`: only so many topics and groups, the busiest topics and the
+    groups furthest behind (0: all)."""
+
+    top: Annotated[int, Meta(ge=0)] = 0
     recent: Annotated[int, Meta(ge=0, le=120)] = 0
     history: Annotated[int, Meta(ge=0, le=1_440)] = 0
 
@@ -716,6 +720,19 @@ class DeadQuery(Body, frozen=True):
     limit: Limit = 100
 
 
+ResultName = Literal["unspecified", "processing", "poison", "timeout", "rejected", "expired"]
+
+
+class AttemptView(View, frozen=True):
+    """One try of a message that died."""
+
+    member: str
+    delivered: int
+    ended: int
+    result: ResultName
+    error: str
+
+
 class DeadEntry(View, frozen=True):
     """A dead letter: the message as it was, and its story."""
 
@@ -734,7 +751,7 @@ class DeadEntry(View, frozen=True):
     reason: str
     error: str
     attempts: int
-    history: list[Any]
+    history: list[AttemptView]
     died: int
     remove_at: int | None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,43 @@ async def _gone(api: Api, tmp_path: Path) -> None:
         await page.until("!document.querySelector('#banner').hidden")
         await page.sees("The broker does not answer.")
         await page.sees("fresh")
+        assert page.troubles == []
+
+
+@needs_browser
+def test_values_that_are_large_binary_or_mean_to_mislead_are_shown_for_what_they_are(api: Api, tmp_path: Path) -> None:
+    asyncio.run(_values(api, tmp_path))
+
+
+async def _values(api: Api, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    large, raw = "x" * 200_000 + "the end", base64.b64encode(bytes(range(128, 256))).decode()
+    await asyncio.to_thread(lambda: api.publish("orders", large))
+    await asyncio.to_thread(lambda: api.post("/v1/topics/orders/publish", value=raw))
+    await asyncio.to_thread(lambda: api.publish("orders", "abc \u202e def <b>not bold</b>"))
+    async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/#/topics/orders") as page:
+        await page.sees("abc \\u202e def <b>not bold</b>")
+        assert await page.run("document.querySelector('main').innerText.length") < 5_000
+        await page.click("0", "main")
+        await page.sees("200,007 bytes, the first 65,536 are shown")
+        assert await page.run("document.querySelector('dialog').innerText.includes('the end')") is False
+        await page.run(
+            "{ const make = URL.createObjectURL; URL.createObjectURL = (it) => make((globalThis.saved = it)); }"
+        )
+        await page.click("Save…", "dialog")
+        assert await page.run("saved.text()") == large
+        await page.click("Close", "dialog")
+        await page.click("1", "main")
+        await page.sees("000070  f0 f1 f2")
+        await page.sees("128 bytes, not text")
+        pages = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/messages?')).length"
+        looks = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/subscribers')).length"
+        await page.run("location.hash = '#/groups'")
+        await page.until("!document.querySelector('dialog').open")
+        await page.run("location.hash = '#/topics/orders'")
+        before, seen = await page.run(pages), await page.run(looks)
+        await page.until(f"{looks} >= {seen} + 3")
+        assert await page.run(pages) <= before + 1, "what is stored is not asked for at each look"
         assert page.troubles == []
 
 

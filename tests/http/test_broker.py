@@ -7,12 +7,14 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from dovetail.core.records import TopicConfig
+from dovetail.core.records import FailReason, TopicConfig
 from dovetail.runtime.http.app import ROUTES
 from dovetail.runtime.http.history import EVERY_S, RECENT_MAX, History, Meter
+from dovetail.runtime.http.models import ResultName
 from tests.broker.house import wait_until
 from tests.http.api import Api, Refused, text
 from tests.http.conftest import Start
@@ -65,6 +67,51 @@ def test_stats_tell_depth_and_lag_of_each_topic_and_group(api: Api) -> None:
     assert found["topics"]["orders"]["depth"] == 3
     assert (found["groups"]["billing"]["lag"], found["groups"]["billing"]["in_flight"]) == (3, 1)
     assert (found["totals"]["messages"], found["totals"]["lag"]) == (3, 3)
+
+
+def test_stats_of_the_few_that_matter_most_still_count_all(api: Api) -> None:
+    for topic, many in (("quiet", 1), ("orders", 3)):
+        api.join(f"readers-of-{topic}", topic)
+        for number in range(many):
+            api.publish(topic, str(number))
+    metrics = api.house.server.metrics
+    history = History(metrics)
+    api.house.call(lambda: history.tick(api.house.server.node.state, 0, 0))
+    numbers = {topic.name: topic.id for topic in api.house.server.node.state.durable.topics.values()}
+    assert history.activity(numbers["orders"]) > history.activity(numbers["quiet"])
+    found = api.get("/v1/stats", top=1)
+    assert (len(found["topics"]), list(found["groups"])) == (1, ["readers-of-orders"])
+    assert {name: found["totals"][name] for name in ("topics", "groups", "messages", "lag")} == {
+        "topics": 2,
+        "groups": 2,
+        "messages": 4,
+        "lag": 4,
+    }
+
+
+def test_a_dead_letter_tells_each_try_with_its_result_and_a_made_up_story_is_none(start: Start) -> None:
+    api = start(TopicConfig(max_retries=1))
+    api.join("billing", "orders")
+    api.publish("orders", "x")
+    for reason in ("no stock", "no such goods"):
+        (message,) = api.poll("billing", timeout="5s")
+        api.post("/v1/groups/billing/nack", receipts=[message["receipt"]], reason=reason)
+    wait_until(lambda: api.get("/v1/dlq")["total"] == 1, "it is dead")
+    (entry,) = api.get("/v1/dlq/orders")["entries"]
+    told = [(each["member"], each["result"], each["error"]) for each in entry["history"]]
+    assert told == [("abel", "unspecified", "no stock"), ("abel", "unspecified", "no such goods")]
+    assert all(each["delivered"] <= each["ended"] for each in entry["history"])
+    for story in (
+        '{"a": 1}',
+        '[{"member": 1}]',
+        '[{"member":"","delivered_ms":0,"ended_ms":0,"reason":99,"error":""}]',
+    ):
+        api.publish("orders.dlq", "y", headers={"dovetail-history": story})
+    assert [each["history"] for each in api.get("/v1/dlq/orders")["entries"][1:]] == [[], [], []]
+
+
+def test_the_words_of_a_result_are_those_of_the_core() -> None:
+    assert get_args(ResultName) == tuple(each.name.lower() for each in FailReason)
 
 
 def test_a_rate_is_right_from_the_first_look_and_fades() -> None:

@@ -88,6 +88,18 @@ def test_a_throttled_broker_refuses_the_less_important_over_http_too(api: Api) -
     assert "Retry-After" in refused.value.headers
 
 
+def test_health_says_how_an_operators_level_ends_and_not_that_of_the_disk(api: Api) -> None:
+    set_level(api, "maintenance")
+    (advice,) = [each for each in api.get("/health")["recommendations"] if "maintenance" in each]
+    assert "dovetail admin level normal" in advice
+    set_level(api, "normal")
+    levels = api.house.server.levels
+    api.house.call(lambda: levels.ask("disk", Level.READ_ONLY, "the disk is 96% full"))
+    (advice,) = [each for each in api.get("/health")["recommendations"] if "96%" in each]
+    assert "dovetail admin" not in advice
+    api.house.call(lambda: levels.ask("disk", Level.NORMAL))
+
+
 def test_an_operator_does_not_end_what_the_disk_asked_for(api: Api) -> None:
     levels = api.house.server.levels
     api.house.call(lambda: levels.ask("disk", Level.READ_ONLY, "the disk is 96% full"))
