@@ -322,7 +322,8 @@ class Client:
                            by those on their way behind it: with 1 a partition's order holds even then
         timeout            from `send` to the receipt; default the client's
         idempotent         a batch that is sent again, because its receipt did not come, is recognised by the broker and
-                           stored once; then one batch is on its way at a time; default False
+                           stored once; then one batch is on its way at a time, and messages without a key take the
+                           partitions in turn, batch by batch; default False
         """
         self._check_open()
         producer = Producer(

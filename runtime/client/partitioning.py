@@ -80,28 +80,6 @@ class Partitioner(Protocol):
         ...
 
 
-class ByKey:
-    """A key's hash decides; a message without a key goes where the broker likes, or where `keyless` says."""
-
-    def __init__(self, hash: Callable[[bytes], int], keyless: Partitioner | None = None) -> None:
-        # The same few keys come again and again; a hash in Python costs more than a look-up.
-        self._hash = lru_cache(_REMEMBERED_KEYS)(hash)
-        self._keyless = keyless
-
-    @property
-    def needs_count(self) -> bool:
-        return self._keyless is not None
-
-    def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
-        if key is not None:
-            return partition_of_hash(self._hash(key), partitions)
-        return ANY if self._keyless is None else self._keyless.choose(topic, key, partitions)
-
-    def batch_ended(self, topic: str) -> None:
-        if self._keyless is not None:
-            self._keyless.batch_ended(topic)
-
-
 class RoundRobin:
     """One after the other, whatever the key."""
 
@@ -134,14 +112,38 @@ class Sticky:
         self._turns[topic] = self._turns.get(topic, 0) + 1
 
 
-_HASHES: Final[Mapping[str, Callable[[bytes], int]]] = MappingProxyType({"key": murmur3, "kafka-key": murmur2})
-_TURNS: Final[Mapping[str, Callable[[], Partitioner]]] = MappingProxyType({"round-robin": RoundRobin, "sticky": Sticky})
+class ByKey:
+    """A key's hash decides; a message without a key goes where the broker likes, or as `keyless` says."""
+
+    def __init__(self, hash: Callable[[bytes], int], keyless: Partitioner | None) -> None:
+        # The same few keys come again and again; a hash in Python costs more than a look-up.
+        self._hash = lru_cache(_REMEMBERED_KEYS)(hash)
+        self._keyless = keyless
+        self.needs_count = keyless is not None
+
+    def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
+        if key is not None:
+            return partition_of_hash(self._hash(key), partitions)
+        return ANY if self._keyless is None else self._keyless.choose(topic, key, partitions)
+
+    def batch_ended(self, topic: str) -> None:
+        if self._keyless is not None:
+            self._keyless.batch_ended(topic)
 
 
-def partitioner(name: PartitionerName, *, names_each: bool = False) -> Partitioner:
-    """A new partitioner of that name; with `names_each` it leaves no choice to the broker."""
-    if name in _HASHES:
-        return ByKey(_HASHES[name], Sticky() if names_each else None)
-    if name in _TURNS:
-        return _TURNS[name]()
-    raise ValueError(f"{name!r} is not a partitioner: use one of {', '.join((*_HASHES, *_TURNS))}")
+_MAKERS: Final[Mapping[str, Callable[[Partitioner | None], Partitioner]]] = MappingProxyType(
+    {
+        "key": lambda keyless: ByKey(murmur3, keyless),
+        "kafka-key": lambda keyless: ByKey(murmur2, keyless),
+        "round-robin": lambda _: RoundRobin(),
+        "sticky": lambda _: Sticky(),
+    }
+)
+
+
+def partitioner(name: PartitionerName, *, named: bool = False) -> Partitioner:
+    """A new partitioner of that name; one that leaves nothing to the broker if each partition is to be `named`."""
+    make = _MAKERS.get(name)
+    if make is None:
+        raise ValueError(f"{name!r} is not a partitioner: use one of {', '.join(_MAKERS)}")
+    return make(Sticky() if named else None)

@@ -125,12 +125,6 @@ class Identity:
         self._sequences[key] = next_sequence(sequence, count)
         return self._id + route.priority, self._epoch, sequence
 
-    def take_back(self, route: Route, data: bytes) -> None:
-        """The batch that was numbered last is refused and not stored: whatever goes next has its numbers."""
-        header = batch.read_header(data)
-        if (header.producer_id, header.producer_epoch) == (self._id + route.priority, self._epoch):
-            self._sequences[route.topic, route.partition, route.priority] = header.base_sequence
-
     def begin_epoch(self) -> None:
         """Count anew: the broker takes an epoch it has not heard of from its first batch on."""
         self._epoch += 1
@@ -173,8 +167,8 @@ class Producer:
         self._identity = Identity() if idempotent else None
         self._retries = retries
         self._timeout = seconds(timeout)
-        # What an idempotent producer sends again must come to the log where it was counted.
-        self._partitioner: Partitioner = partitioner(partitioner_name, names_each=idempotent)
+        # A batch that is sent again has to come to the log that knows its sequence number.
+        self._partitioner: Partitioner = partitioner(partitioner_name, named=idempotent)
         self._outbox: Outbox[asyncio.Future[Receipt]] = Outbox(
             batch_bytes=batch_bytes,
             in_flight_max=1 if idempotent else max_in_flight,
@@ -361,10 +355,6 @@ class Producer:
                 self._too_large(each, reason)
             case Refusal() if reply.retry_after_ms and each.tries <= self._retries:
                 self._outbox.block(each)
-                if self._identity is not None:
-                    # Until it comes back, batches for the same log with another delay or ttl may go.
-                    self._identity.take_back(each.route, each.data)
-                    each.data = b""
                 wait = reply.retry_after_ms / 1000 * (1 + random.random() / 5)
                 self._loop.call_later(wait, self._unblock, each.route)
             case Refusal():

@@ -183,7 +183,7 @@ class Subscription:
         # Nobody reads it any longer, but the broker would go on leasing messages to it: their deadlines would pass,
         # and count as failures. The garbage collector may run in any thread.
         if not self._closed and self._link is not None and self._id and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_abandon, self._link, self._id)
+            self._loop.call_soon_threadsafe(_abandon, self._link, self._id, self._holds_reading)
 
     def attach(self, link: Link) -> None:
         """A connection is there: subscribe on it."""
@@ -329,7 +329,9 @@ def _look_after_leases(subscription: ref[Subscription]) -> None:
         alive.look_after_leases()
 
 
-def _abandon(link: Link, id: str) -> None:
+def _abandon(link: Link, id: str, holds_reading: bool) -> None:
+    if holds_reading:
+        link.release_reading()
     if link.usable:
         link.flush()
         link.ask(Unsubscribe(id), ignore)

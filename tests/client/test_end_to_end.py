@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.core.codes import Status
 from dovetail.runtime.client import Backoff, Client, Message, Outcome, Refused, Subscription, connect
+from dovetail.runtime.client import subscription as subscriptions
 from dovetail.runtime.client.partitioning import PartitionerName
 from dovetail.runtime.client.producer import CompressionName, Priority
 from tests.client.broker import config, serving
@@ -167,6 +168,19 @@ async def test_a_subscription_that_nobody_refers_to_gives_back_what_it_was_sent(
         del message
         rest = await received(dv.subscribe("jobs", group="workers"), 2)
     assert [(message.text, message.attempt) for message in rest] == [("1", 1), ("2", 1)]
+
+
+async def test_a_subscription_that_nobody_refers_to_does_not_keep_its_client_from_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "BUFFER_BYTES_MAX", 1_000)
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv, connect(broker.url) as other:
+        hanging = dv.subscribe("news", auto_ack=True)
+        await hanging.ready()
+        while not hanging._holds_reading:
+            await other.publish("news", bytes(1_000))
+        del hanging
+        assert [topic.name for topic in await dv.topics(timeout="5s")] == ["news"]
 
 
 async def test_a_subscription_lives_as_long_as_a_message_of_it_is_in_hand(tmp_path: Path) -> None:
@@ -353,14 +367,17 @@ async def test_everything_confirmed_survives_crashes_while_publishing(tmp_path: 
         assert firsts == sorted(firsts, key=lambda value: int(value[1:]))
 
 
-async def test_an_idempotent_producer_stores_each_message_once_whatever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_an_idempotent_producer_stores_each_message_once_whatever_is_killed(
+    tmp_path: Path, partitions: int
+) -> None:
     texts = [f"{number}" for number in range(600)]
-    async with serving(config(tmp_path)) as broker, connect(broker.url, backoff=QUICK) as dv:
+    async with serving(config(tmp_path, partitions=partitions)) as broker, connect(broker.url, backoff=QUICK) as dv:
         async with dv.producer("orders", idempotent=True, batch_bytes=200) as orders:
             futures = []
             for number, text in enumerate(texts):
                 priority: Priority = "high" if number % 5 == 0 else "normal"
-                futures.append(await orders.send(text, priority=priority, ttl=3_600 * (number % 3)))
+                futures.append(await orders.send(text, priority=priority, ttl=f"{1 + number % 3}h"))
                 if number in (150, 300, 450):
                     await futures[number - 50]
                     await broker.kill()

@@ -9,6 +9,7 @@ from dovetail.runtime.client.outbox import Batch, Outbox, Route
 
 A = Route("a", -1)
 B = Route("b", 0)
+C = Route("b", 0, ttl_ms=5)
 
 
 def outbox(
@@ -77,6 +78,26 @@ def test_routes_are_never_mixed_and_take_turns() -> None:
     put(box, A, 1, 2, 3, 4)
     put(box, B, 5, 6)
     assert all_sent(box) == [[1, 2], [5, 6], [3, 4]]
+
+
+def test_what_goes_to_one_partition_keeps_its_order_whatever_its_options_and_is_not_mixed() -> None:
+    box = outbox()
+    short, delayed = Route("b", 0, ttl_ms=5), Route("b", 0, delay_ms=5)
+    for token, route in enumerate((B, B, short, B, delayed)):
+        put(box, route, token)
+    box.ripen()
+    under_way = sent(box)
+    box.come_back(under_way)
+    assert all_sent(box) == [[0, 1], [2], [3], [4]]
+
+
+def test_where_the_broker_chooses_the_partition_messages_of_other_options_share_batches_of_their_own() -> None:
+    box = outbox()
+    short = Route("a", -1, ttl_ms=5)
+    for token in range(4):
+        put(box, short if token % 2 else A, token)
+    box.ripen()
+    assert all_sent(box) == [[0, 2], [1, 3]]
 
 
 def test_while_enough_is_under_way_ripe_batches_go_on_growing() -> None:
@@ -166,10 +187,10 @@ class AnyUse(RuleBasedStateMachine):
         self.next_token = 0
         self.inside: set[int] = set()
         self.under_way: list[Batch[int]] = []
-        self.handed_out: dict[Route, list[int]] = defaultdict(list)
+        self.handed_out: dict[str, list[int]] = defaultdict(list)
         self.returned = False
 
-    @rule(route=st.sampled_from([A, B]), size_bytes=st.integers(1, 40))
+    @rule(route=st.sampled_from([A, B, C]), size_bytes=st.integers(1, 40))
     def add(self, route: Route, size_bytes: int) -> None:
         put(self.box, route, self.next_token, size_bytes=size_bytes)
         self.inside.add(self.next_token)
@@ -184,7 +205,7 @@ class AnyUse(RuleBasedStateMachine):
         batch = self.box.next()
         if batch is not None:
             self.under_way.append(batch)
-            self.handed_out[batch.route] += batch.tokens
+            self.handed_out[batch.route.topic] += batch.tokens
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
@@ -232,7 +253,7 @@ class AnyUse(RuleBasedStateMachine):
         assert len(self.under_way) <= 3
 
     @invariant()
-    def while_nothing_comes_back_a_route_keeps_its_order(self) -> None:
+    def while_nothing_comes_back_a_partition_keeps_its_order(self) -> None:
         if not self.returned:
             assert all(tokens == sorted(tokens) for tokens in self.handed_out.values())
 
@@ -240,10 +261,10 @@ class AnyUse(RuleBasedStateMachine):
         self.lose_the_connection()
         self.end_of_waits()
         self.box.ripen()
-        last: dict[Route, int] = {}
+        last: dict[str, int] = {}
         while (batch := self.box.next()) is not None:
-            assert batch.tokens[0] > last.get(batch.route, -1)
-            last[batch.route] = batch.tokens[-1]
+            assert batch.tokens[0] > last.get(batch.route.topic, -1)
+            last[batch.route.topic] = batch.tokens[-1]
             self.box.leave(batch)
             self.inside -= set(batch.tokens)
         assert not self.inside

@@ -7,7 +7,7 @@ from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.runtime.client.partitioning import ANY, murmur2, murmur3, partitioner
+from dovetail.runtime.client.partitioning import ANY, PartitionerName, murmur2, murmur3, partitioner
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,17 @@ def test_without_a_key_the_broker_chooses() -> None:
     assert partitioner("kafka-key").choose("t", None, 12) == ANY
 
 
+@pytest.mark.parametrize("name", ["key", "kafka-key", "round-robin", "sticky"])
+def test_where_each_partition_is_to_be_named_nothing_is_left_to_the_broker(name: PartitionerName) -> None:
+    chooser = partitioner(name, named=True)
+    chosen = set()
+    for _ in range(3):
+        chosen.add(chooser.choose("t", None, 3))
+        chooser.batch_ended("t")
+    assert chosen == {0, 1, 2}
+    assert chooser.needs_count
+
+
 def test_round_robin_gives_each_partition_of_each_topic_its_turn() -> None:
     chooser = partitioner("round-robin")
     assert Counter(chooser.choose("a", b"same key", 3) for _ in range(9)) == {0: 3, 1: 3, 2: 3}
@@ -77,7 +88,7 @@ def test_sticky_stays_with_a_partition_until_the_batch_ends() -> None:
 
 
 def test_where_the_broker_has_no_choice_messages_without_a_key_change_places_with_their_batches() -> None:
-    chooser = partitioner("key", names_each=True)
+    chooser = partitioner("key", named=True)
     assert chooser.needs_count
     assert chooser.choose("t", b"k", 3) == partitioner("key").choose("t", b"k", 3)
     assert [chooser.choose("t", None, 3), chooser.choose("t", None, 3)] == [0, 0]
