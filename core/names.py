@@ -22,6 +22,8 @@ HEALTH = f"{HIDDEN}health"
 OURS = f"topics that begin with {HIDDEN!r} are the broker's own: choose another name"
 """What a client is told that names one."""
 DEAD = "dlq"
+DEAD_LETTERS = f".{DEAD}"
+"""What the name of a topic's dead letters ends in: it may be that much longer, so that every topic has its own."""
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -78,8 +80,8 @@ def _canonical(text: str, what: str) -> str:
     if not name:
         raise BadName(f"the {what} is empty")
     size = len(name.encode("utf-8", "surrogatepass"))
-    if size > NAME_BYTES_MAX:
-        raise BadName(f"the {what} has {size} bytes, the most is {NAME_BYTES_MAX}")
+    if size > (most := NAME_BYTES_MAX + len(DEAD_LETTERS) * name.endswith(DEAD_LETTERS)):
+        raise BadName(f"the {what} has {size} bytes, the most is {most}")
     return name
 
 
@@ -95,13 +97,12 @@ def is_plain(canonical: str) -> bool:
 
 def is_dead_letter(topic: str) -> bool:
     """Whether a topic holds dead letters: its last level is `dlq`."""
-    return topic == DEAD or topic.endswith("." + DEAD)
+    return topic == DEAD or topic.endswith(DEAD_LETTERS)
 
 
 def dead_letters_of(topic: str) -> str | None:
     """The topic that keeps `topic`'s dead letters; None for one that has none of its own."""
-    name = f"{topic}.{DEAD}"
-    return None if is_dead_letter(topic) or len(name) > NAME_BYTES_MAX else name
+    return None if is_dead_letter(topic) else topic + DEAD_LETTERS
 
 
 def matches(canonical_pattern: str, topic: str) -> bool:

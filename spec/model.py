@@ -165,16 +165,21 @@ def levels_of(text: str) -> list[str]:
     return re.split(r"[./]", text)
 
 
+def has_length(text: str) -> bool:
+    """Whether a name or pattern is neither empty nor too long; that of dead letters may be 4 bytes longer."""
+    return 1 <= len(text.encode()) <= (244 if text[-4:] in (".dlq", "/dlq") else 240)
+
+
 def is_topic_name(text: str) -> bool:
     """Whether a topic may be called this."""
-    return 1 <= len(text.encode()) <= 240 and all(re.fullmatch(r"[A-Za-z0-9_-]+", level) for level in levels_of(text))
+    return has_length(text) and all(re.fullmatch(r"[A-Za-z0-9_-]+", level) for level in levels_of(text))
 
 
 def is_pattern(text: str) -> bool:
     """Whether this may be subscribed to."""
     levels = levels_of(text)
     last = levels[-1:] if levels[-1] != "#" else []
-    return 1 <= len(text.encode()) <= 240 and all(
+    return has_length(text) and all(
         level == "*" or re.fullmatch(r"[A-Za-z0-9_-]+", level) for level in [*levels[:-1], *last]
     )
 

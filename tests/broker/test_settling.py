@@ -139,14 +139,15 @@ def test_a_subscriber_without_a_group_is_sent_again_what_it_does_not_acknowledge
     assert [bare(each.id) for each in client.deliveries(2)] == [message_id, message_id]
 
 
-def test_a_message_that_is_not_wanted_again_goes_to_the_dead_letters(broker: House) -> None:
+@pytest.mark.parametrize("topic", ["jobs", "j" * 240])
+def test_a_message_that_is_not_wanted_again_goes_to_the_dead_letters(broker: House, topic: str) -> None:
     client, undertaker = broker.client(), broker.client()
-    client.subscribe("jobs", "workers")
-    undertaker.subscribe("jobs.dlq", "undertakers")
-    message_id = client.publish("jobs", b"bad", headers=(("k", "v"),))
+    client.subscribe(topic, "workers")
+    undertaker.subscribe(f"{topic}.dlq", "undertakers")
+    message_id = client.publish(topic, b"bad", headers=(("k", "v"),))
     assert client.nack(client.delivery().id, reason=2, retry_requested=0) == DEAD_LETTERED
     dead = undertaker.delivery()
-    assert (dead.topic, dead.value, dead.headers[0]) == ("jobs.dlq", b"bad", ("k", "v"))
+    assert (dead.topic, dead.value, dead.headers[0]) == (f"{topic}.dlq", b"bad", ("k", "v"))
     assert ("dovetail-id", message_id) in dead.headers
     assert ("dovetail-group", "workers") in dead.headers
     assert ("dovetail-reason", "poison") in dead.headers

@@ -96,6 +96,10 @@ def test_a_dead_letter_topic_has_none_of_its_own() -> None:
     assert names.dead_letters_of("dlq") is None
 
 
-def test_a_name_too_long_for_its_dead_letters_has_none() -> None:
-    assert names.dead_letters_of("a" * 236) == "a" * 236 + ".dlq"
-    assert names.dead_letters_of("a" * 237) is None
+def test_the_longest_name_has_dead_letters_too() -> None:
+    longest = names.dead_letters_of("a" * 240)
+    assert longest == "a" * 240 + ".dlq"
+    assert names.topic_name(longest) == names.pattern("a" * 240 + "/dlq") == longest
+    for text in ("a" * 241 + ".dlq", "a" * 241, "a" * 238 + "dlq"):
+        with pytest.raises(BadName, match=r"24\d bytes"):
+            names.topic_name(text)

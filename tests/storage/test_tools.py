@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dovetail.cli.log import app
-from dovetail.core.names import NAME_BYTES_MAX
+from dovetail.core.names import DEAD_LETTERS, NAME_BYTES_MAX
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.storage import tools
 from dovetail.runtime.storage.disk import replace_file, run
@@ -204,7 +204,7 @@ def test_what_an_earlier_repair_kept_is_never_replaced() -> None:
 def test_a_topic_with_the_longest_name_there_is_can_be_repaired(tmp_path: Path) -> None:
     disk = RealDisk(os.fspath(tmp_path))
     broker = Broker(disk)
-    name = "x" * NAME_BYTES_MAX
+    name = "x" * NAME_BYTES_MAX + DEAD_LETTERS
     entries = [broker.publish(broker.create(name), b"m" * 100)]
     entries += [broker.publish(1, b"m" * 100) for _ in range(3)]
     broker.checkpoint()
