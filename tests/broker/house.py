@@ -35,13 +35,14 @@ class House:
         node: NodeOptions | None = None,
         connections_max: int = 10_000,
         http_connections_max: int = 1_000,
+        store: StoreOptions | None = None,
     ) -> None:
         self._config = Config(
             data=data,
             listen="127.0.0.1:0",
             http="127.0.0.1:0",
             settings=settings or Settings(),
-            store=StoreOptions(journal_segment_bytes=1 << 20, spare_segments_max=1),
+            store=store or StoreOptions(journal_segment_bytes=1 << 20, spare_segments_max=1),
             node=node or NodeOptions(),
             connections_max=connections_max,
             http_connections_max=http_connections_max,

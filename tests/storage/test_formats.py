@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import zlib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,14 +41,17 @@ from dovetail.core.journal_format import (
 )
 from dovetail.core.records import AnyRecord, BatchAppended, Settled
 from dovetail.core.state import Durable
-from dovetail.runtime.storage import checkpoint, identity, index
+from dovetail.runtime.storage import checkpoint, identity, index, tools
 from dovetail.runtime.storage.disk import Create, MakeDir, Write, run
 from dovetail.runtime.storage.index import Index
 from dovetail.runtime.storage.layout import journal_path
+from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.scan import FoundSegment, frames_after
+from dovetail.runtime.storage.store import open_store
 from tests.storage.build import sim_disk
+from tests.storage.freeze_directory import OPTIONS, VECTORS_PATH, plain
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "storage.json").read_text())
+VECTORS: dict[str, Any] = json.loads((VECTORS_PATH / "storage.json").read_text())
 FORMATS = Path(__file__).parents[2] / "spec" / "formats.md"
 SALT = 0x0102_0304_0506_0708
 
@@ -119,6 +125,45 @@ def test_a_frozen_checkpoint_decodes() -> None:
     assert durable.topics[1].name == "orders"
     assert durable.cursors[1, 1].floor == 7
     assert durable.retired_by_name == Map({"old": (9,)})
+
+
+@pytest.mark.parametrize("path", sorted(VECTORS_PATH.glob("directory-*.json")), ids=lambda path: path.stem)
+def test_a_directory_that_an_older_version_wrote_is_read_as_it_was(path: Path, tmp_path: Path) -> None:
+    """It was killed at work: topics with lanes, delayed and dead messages, a group, a topic that was deleted."""
+    frozen = json.loads(path.read_text())
+    for name, data in frozen["files"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(zlib.decompress(base64.b64decode(data)))
+    disk = RealDisk(os.fspath(tmp_path))
+    assert run(disk, tools.verify(OPTIONS)).findings == ()
+    for _ in range(2):
+        rows: dict[str, list[tools.Row]] = {"state": [], "logs": []}
+        run(disk, tools.dump_state(OPTIONS, rows["state"].append))
+        run(disk, tools.dump_logs(OPTIONS, "", rows["logs"].append, with_records=True))
+        found = plain(rows)
+        assert_holds(found["state"], frozen["state"])
+        assert_holds(by_position(found["logs"]), by_position(frozen["logs"]))
+        store, opened = run(disk, open_store(OPTIONS, "a test", 1, SALT))
+        assert (opened.durable.lsn, opened.report.findings) == (frozen["state"][0]["lsn"], ())
+        run(disk, store.close())
+
+
+def by_position(rows: list[tools.Row]) -> dict[str, tools.Row]:
+    return {f"{row['log']}:{row['base']}": row for row in rows}
+
+
+def assert_holds(found: Any, frozen: Any) -> None:
+    """All that is frozen is there; fields that later versions added may be there too."""
+    if isinstance(frozen, dict):
+        assert found.keys() >= frozen.keys()
+        for key, value in frozen.items():
+            assert_holds(found[key], value)
+    elif isinstance(frozen, list):
+        assert len(found) >= len(frozen)
+        for each, value in zip(found, frozen, strict=False):
+            assert_holds(each, value)
+    else:
+        assert found == frozen
 
 
 def test_every_record_and_magic_is_in_the_specification() -> None:
