@@ -122,7 +122,7 @@ class MakeDir(Struct, frozen=True):
 
 
 class RemoveDir(Struct, frozen=True):
-    """Remove an empty directory."""
+    """Remove an empty directory, or the link to it."""
 
     path: str
 
@@ -171,6 +171,8 @@ class FileInfo(Struct, frozen=True, order=True):
     name: str
     size: int
     is_dir: bool
+    is_link: bool = False
+    """Whether it lies elsewhere, and only a link to it here."""
 
 
 class Space(Struct, frozen=True):
@@ -225,10 +227,10 @@ def remove_file(path: str) -> Task[None]:
 
 
 def remove_tree(path: str) -> Task[None]:
-    """Remove a directory and all in it; may be repeated after a crash."""
+    """Remove a directory and all in it, of what lies elsewhere the link alone; may be repeated after a crash."""
     for info in (yield from list_dir(path)):
         inner = f"{path}/{info.name}"
-        if info.is_dir:
+        if info.is_dir and not info.is_link:
             yield from remove_tree(inner)
         else:
             yield from remove_file(inner)

@@ -140,7 +140,7 @@ class RealDisk:
             case MakeDir(path=path):
                 return _make_dir(self._full(path)) if path else _make_dirs(self.root)
             case RemoveDir(path=path):
-                return os.rmdir(self._full(path))
+                return _remove_dir(self._full(path))
             case List(path=path):
                 return _list(self._full(path))
             case Free():
@@ -334,6 +334,15 @@ def _make_dir(path: str) -> None:
             raise DiskError(Kind.NOT_A_DIRECTORY, path, "it is a file") from None
 
 
+def _remove_dir(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except NotADirectoryError:
+        if not os.path.islink(path):
+            raise
+        os.unlink(path)
+
+
 def _list(path: str) -> list[FileInfo]:
     found = []
     with os.scandir(path) as entries:
@@ -344,5 +353,5 @@ def _list(path: str) -> list[FileInfo]:
                 # What just vanished, or is a link to nowhere, must not make the whole directory seem to be missing.
                 with suppress(FileNotFoundError):
                     size = entry.stat().st_size
-            found.append(FileInfo(entry.name, size, is_dir))
+            found.append(FileInfo(entry.name, size, is_dir, entry.is_symlink()))
     return sorted(found)

@@ -62,7 +62,7 @@ def test_a_file_in_the_place_of_a_directory_is_said_and_left_alone(disk: RealDis
 def test_a_link_to_nowhere_hides_nothing_of_its_directory(disk: RealDisk, tmp_path: Path) -> None:
     put(disk, "a", b"xyz")
     (tmp_path / "b").symlink_to(tmp_path / "nowhere")
-    assert disk.execute(List("")) == [FileInfo("a", 3, False), FileInfo("b", 0, False)]
+    assert disk.execute(List("")) == [FileInfo("a", 3, False), FileInfo("b", 0, False, True)]
 
 
 def test_an_error_names_what_it_is_about_and_the_way_out(disk: RealDisk, tmp_path: Path) -> None:

@@ -183,6 +183,29 @@ def test_a_deleted_topic_leaves_no_files_and_its_name_goes_on_from_its_old_end(d
     assert again.read(log) == ()
 
 
+def test_a_topic_that_lies_elsewhere_is_deleted_there_and_nothing_else_behind_a_link(tmp_path: Path) -> None:
+    elsewhere, others = tmp_path / "elsewhere", tmp_path / "others"
+    others.mkdir()
+    (others / "precious").write_text("of somebody else")
+    disk = RealDisk(os.fspath(tmp_path / "data"))
+    broker = Broker(disk)
+    broker.publish(broker.create("orders"), b"x")
+    broker.close()
+    topic = tmp_path / "data/topics/orders"
+    topic.rename(elsewhere)
+    topic.symlink_to(elsewhere)
+    (topic / "0/backup").symlink_to(others)
+    again = Broker(disk)
+    assert len(again.read_all(1)) == 1
+    again.delete("orders")
+    assert not topic.is_symlink()
+    assert list(elsewhere.iterdir()) == []
+    assert [each.name for each in others.iterdir()] == ["precious"]
+    again.publish(again.create("orders"), b"y")
+    again.close()
+    assert [entry.base for entry in Broker(disk).read_all(2)] == [1]
+
+
 def test_many_logs_are_synced_all_at_once(disk: Disk) -> None:
     broker = Broker(disk)
     first = broker.create("orders", partitions=20)
