@@ -30,3 +30,17 @@ def test_a_frame_larger_than_a_piece_is_shown_too() -> None:
     for size in (10, PIECE_BYTES - 100, 10, 2 * PIECE_BYTES + 1, 10):
         broker.publish(log, b"x" * size)
     assert shown(broker) == list(range(1, broker.durable.lsn + 1))
+
+
+def test_what_a_recovery_wrote_again_is_shown_once() -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    for _ in range(10):
+        broker.publish(log, b"x")
+    disk.kill()
+    broker = Broker(disk)
+    broker.publish(log, b"x")
+    lsns = shown(broker)
+    assert lsns == list(range(lsns[0], broker.durable.lsn + 1))
+    assert len(lsns) > 5
