@@ -394,6 +394,7 @@ class Concrete:
     def __init__(self, inputs: Mapping[str, int]) -> None:
         self._inputs = inputs
         self.observed: list[object] = []
+        self.chosen: dict[str, str] = {}
 
     def integer(self, name: str, low: int | None = None, high: int | None = None) -> int:
         value = self._inputs[name]
@@ -404,7 +405,9 @@ class Concrete:
         return self.integer(name, 0, 1) == 1
 
     def choice(self, name: str, options: Sequence[T]) -> T:
-        return options[self.integer(name, 0, len(options) - 1)]
+        option = options[self.integer(name, 0, len(options) - 1)]
+        self.chosen[name] = repr(option)
+        return option
 
     def assume(self, holds: bool) -> None:
         if not holds:
@@ -436,13 +439,24 @@ def _noted() -> Iterator[Mapping[CodeType, Mapping[str, Any]]]:
 def run(claim: Claim, inputs: Mapping[str, int]) -> tuple[bool | Exception | None, list[object]]:
     """What the claim comes to on plain numbers (None: it does not speak of them), and what its calls returned."""
     given = Concrete(inputs)
+    return _outcome(claim, given), given.observed
+
+
+def chosen(claim: Claim, inputs: Mapping[str, int]) -> dict[str, str]:
+    """What the numbers of choices among `inputs` stand for, where it is another text."""
+    given = Concrete(inputs)
+    _outcome(claim, given)
+    return {name: option for name, option in given.chosen.items() if option != str(inputs[name])}
+
+
+def _outcome(claim: Claim, given: Concrete) -> bool | Exception | None:
     try:
         with following(None):
-            return claim(given), given.observed
+            return claim(given)
     except _NotAssumed:
-        return None, given.observed
+        return None
     except Exception as error:
-        return error, given.observed
+        return error
 
 
 def holds(claim: Claim, inputs: Mapping[str, int]) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
 
-from dovetail.proofs.engine import Claim, Finding, Verdict, holds, prove
+from dovetail.proofs.engine import Claim, Finding, Verdict, chosen, holds, prove
 from dovetail.proofs.sabotage import reworded, swapped
 
 ALL = "all integers"
@@ -138,9 +139,26 @@ def as_test(proof: Proof, finding: Finding) -> str:
     if finding.verdict is not Verdict.COUNTEREXAMPLE:
         return ""
     inputs = "".join(f", {name}={value}" for name, value in finding.inputs.items())
-    return (
-        "from dovetail.proofs.registry import keeps\n\n\n"
-        f"def test_{proof.id.replace('-', '_')}() -> None:\n"
-        f'    """{proof.invariant}, {proof.function}: {proof.statement}"""\n'
-        f'    assert keeps("{proof.id}"{inputs})\n'
+    options = ", ".join(f"{name} stands for {option}" for name, option in chosen(proof.claim, finding.inputs).items())
+    return "\n".join(
+        [
+            "from dovetail.proofs.registry import keeps",
+            "\n",
+            f"def test_{proof.id.replace('-', '_')}() -> None:",
+            *_wrapped(f'"""{proof.invariant}, {proof.function}: {proof.statement}"""', ""),
+            *(_wrapped(f"# {options}", "# ") if options else ()),
+            *_wrapped(f'assert keeps("{proof.id}"{inputs})', "    "),
+            "",
+        ]
+    )
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return wrap(
+        text,
+        100,
+        initial_indent="    ",
+        subsequent_indent=f"    {indent}",
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -66,8 +66,10 @@ def _print_rows(rows: list[Row], json: bool) -> None:
         for row in bad:
             console.print(f"\n[bold]{row.id}[/bold]: {row.verdict}; {row.detail}", highlight=False)
             if row.test:
-                console.print(f"\nas a test, which passes when {row.function} is right again:\n", markup=False)
-                console.print(row.test, markup=False, highlight=False)
+                console.print(
+                    f"\nas a test, which passes when {row.function} is right again:\n", markup=False, soft_wrap=True
+                )
+                console.print(row.test, markup=False, highlight=False, soft_wrap=True)
             if row.verdict == "proved":
                 console.print(f"its planted bug was not found: {row.sabotage}", markup=False)
         seconds = sum(row.seconds for row in rows)

@@ -1,11 +1,13 @@
 """`dovetail prove`: the table, JSON, exit codes, and a counterexample that people can read."""
 
 import json
+from collections.abc import Callable
 
+import pytest
 from typer.testing import CliRunner
 
 from dovetail.cli import app
-from dovetail.core import cursor
+from dovetail.core import cursor, journal_format, leases
 from dovetail.proofs.sabotage import reworded, swapped
 
 FLOOR = "the-floor-passes-an-island-that-touches-it"
@@ -38,6 +40,29 @@ def test_a_broken_kernel_is_shown_with_its_inputs_as_a_test_case() -> None:
     assert "as a test, which passes when core.cursor.next_floor is right again:" in output
     assert "planted bug" not in output, "in broken code there is nowhere to plant it: that says nothing"
     assert "0 of 1 proved" in output
+
+
+def test_a_counterexample_can_be_taken_from_the_output_whatever_its_length() -> None:
+    proof = "a-frame-is-taken-exactly-when-it-is-whole-and-next"
+    frames = reworded(journal_format.read_frame, "end <= len(buffer) and ", "end <= len(buffer) + 1 and ")
+    with swapped(journal_format.read_frame, frames):
+        _, output = prove(proof)
+    text = output[output.index("from dovetail.proofs") : output.rindex("\n0 of 1 proved")]
+    assert max(map(len, text.splitlines())) <= 100
+    space: dict[str, Callable[[], None]] = {}
+    exec(text, space)
+    test = space[f"test_{proof.replace('-', '_')}"]
+    test()
+    with swapped(journal_format.read_frame, frames), pytest.raises(AssertionError):
+        test()
+
+
+def test_what_a_number_of_a_choice_stands_for_is_said_beside_it() -> None:
+    shrink = reworded(leases.shrink, "holder.in_flight - (last - first + 1)", "holder.in_flight - (last - first)")
+    with swapped(leases.shrink, shrink):
+        _, output = prove("credit-returns-with-what-was-decided")
+    assert "# held_count stands for 1" in output
+    assert ", held_count=0," in output
 
 
 def test_mutants_are_counted() -> None:
