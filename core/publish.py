@@ -111,6 +111,9 @@ def _choose_log(turn: Turn, topic: Topic, request: Publish) -> Log:
         # Sent again it would come to another log, which has not heard of it.
         raise Refusal(Status.INVALID, "a batch of an idempotent producer names its partition, this one leaves it open")
     if partition < 0:
+        if request.producer_id >= 0:
+            # Sent again it would come to another log, which has not heard of it.
+            raise Refusal(Status.INVALID, "an idempotent producer's batch names its partition, this one leaves it open")
         turn.next_spread += 1
         partition = turn.next_spread % topic.partitions
     lane = (request.priority or Priority.NORMAL) - 1 if topic.lanes else 0
