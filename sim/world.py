@@ -8,6 +8,7 @@ Never     reads the machine's clock or randomness.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any
 
 import simpy
@@ -68,7 +69,7 @@ class World:
         self._stuck = ""
         self._level_stays = False
         """What the operator asked for lasts until what is stored was settled."""
-        self._armed: list[plan.Crash | plan.FailDisk] = []
+        self._armed: list[tuple[str, Callable[[], None]]] = []
 
     # For everybody
 
@@ -182,7 +183,7 @@ class World:
             case plan.Crash() if event.after_ops:
                 self.broker.crash_later(event)
             case plan.Crash() | plan.FailDisk() if event.on:
-                self._armed.append(event)
+                self.arm(event.on, partial(self.strike, event))
             case plan.CrashClient() | plan.Reset() if event.on:
                 consumer = self.consumers.get(event.who)
                 if consumer is not None:
@@ -190,13 +191,17 @@ class World:
             case _:
                 self.strike(event)
 
+    def arm(self, kind: str, strike: Callable[[], None]) -> None:
+        """Have something strike when the next thing of a kind has happened at the broker."""
+        self._armed.append((kind, strike))
+
     def moment(self, kind: str) -> None:
         """Something has just happened at the broker: faults that waited for such a thing strike now."""
         if self._armed:
-            due = [event for event in self._armed if event.on == kind]
-            self._armed = [event for event in self._armed if event.on != kind]
-            for event in due:
-                self.strike(event)
+            due = [strike for on, strike in self._armed if on == kind]
+            self._armed = [(on, strike) for on, strike in self._armed if on != kind]
+            for strike in due:
+                strike()
 
     def strike(self, event: plan.AnyEvent) -> None:
         """A fault happens."""

@@ -96,6 +96,8 @@ class Books:
         for asked in (*line.pending.values(), *line.turns):
             if isinstance(asked.request, wire.Seek):
                 self._readers.seek_unanswered(asked.request)
+            elif isinstance(asked.request, wire.Commit):
+                self._readers.commit_ended(asked.request, now_us, ok=False)
 
     def received(self, number: int, data: bytes, now_us: int, sent_us: int) -> None:
         """Bytes of a client reached the broker."""
@@ -158,6 +160,8 @@ class Books:
                 self.levels.said_hello(line)
             case wire.Seek():
                 self._readers.seek_asked(line, request, now_us)
+            case wire.Commit():
+                self._readers.commit_asked(request, now_us)
             case wire.Fetch():
                 return (self.contents.log(self.ground.read(request)).confirmed_end,)
             case wire.JoinGroup():
@@ -212,6 +216,8 @@ class Books:
                 self.settles.all_answered(line, request, answer, asked, now_us)
             case wire.Seek() as request, wire.SeekAnswer():
                 self._readers.sought(line, request, answer.offset, asked, now_us)
+            case wire.Commit() as request, _:
+                self._readers.commit_ended(request, now_us, ok=True)
             case wire.Fetch() as request, wire.FetchAnswer():
                 self._batches.fetched(line, request, answer, asked)
             case wire.JoinGroup() as request, wire.GenerationAnswer():
@@ -227,6 +233,8 @@ class Books:
             self.contents.refused(request, refusal)
         elif isinstance(request, wire.Seek):
             self._readers.seek_refused(line, request, asked)
+        elif isinstance(request, wire.Commit):
+            self._readers.commit_ended(request, self.ground.now_us, ok=False)
 
     # What nobody asked for
 

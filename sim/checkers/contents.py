@@ -50,6 +50,10 @@ class Contents:
         """What idempotent producers sent: stored once, however often it was sent."""
         self._not_before_us: dict[bytes, int] = {}
         """When a delayed message that was sent several times is due at the earliest."""
+        self._ways: dict[bytes, tuple[object, ...]] = {}
+        """How each message was sent."""
+        self._ambiguous: set[bytes] = set()
+        """Bytes that were sent in several ways: what one of these messages was promised can't be asked of all."""
         self._critical = {topic.name: topic.lag_critical for topic in ground.plan.topics if topic.lag_critical}
 
     def log(self, log: LogKey) -> Log:
@@ -64,14 +68,21 @@ class Contents:
     def offered_batch(self, line: Line, request: wire.Produce, now_us: int, latency_us: int) -> None:
         """A batch came to be published."""
         values = values_of(request)
+        header = batch.read_header(request.batch)
         self._offer(request.topic, values, request.ttl_ms)
         lane = self._ground.lane_of(request.topic, request.priority)
+        writer: tuple[object, ...] = ()
+        if header.producer_id >= 0:
+            writer = (request.topic, request.partition, header.producer_id, header.producer_epoch)
+        for sequence, value in enumerate(values, header.base_sequence):
+            number = sequence if writer else -1
+            self._sent(value, (lane, request.delay_ms, request.ttl_ms, number, *writer))
         if lane:
             self._lanes.update(dict.fromkeys(values, lane))
         if request.delay_ms:
             for value in values:
                 self._not_before_us.setdefault(value, now_us + request.delay_ms * 1000)
-        if batch.read_header(request.batch).producer_id >= 0:
+        if header.producer_id >= 0:
             self.once.update(values)
         self._note_publish(line, request.topic, values, request.ttl_ms, now_us, latency_us)
 
@@ -79,6 +90,7 @@ class Contents:
         """A message came to be published."""
         values, ttl_ms = values_of(request), request.ttl_seconds * 1000
         self._offer(request.topic, values, ttl_ms)
+        self._sent(request.payload, (ttl_ms,))
         self._note_publish(line, request.topic, values, ttl_ms, now_us, latency_us)
 
     def _offer(self, topic: str, values: Sequence[bytes], ttl_ms: int) -> None:
@@ -87,6 +99,11 @@ class Contents:
             offered[value] = offered.get(value, 0) + 1
         if ttl_ms:
             self.mortal.update(values)
+
+    def _sent(self, value: bytes, way: tuple[object, ...]) -> None:
+        """The same bytes sent again are the same message sent again, or another one that looks like it."""
+        if self._ways.setdefault(value, way) != way:
+            self._ambiguous.add(value)
 
     def _note_publish(
         self, line: Line, topic: str, values: Sequence[bytes], ttl_ms: int, now_us: int, latency_us: int
@@ -163,6 +180,10 @@ class Contents:
                 return True
         return False
 
+    def expiry_ms(self, value: bytes) -> int | None:
+        """When a message has outlived its time, by the broker's wall clock."""
+        return None if value in self._ambiguous else self.expires_at_ms.get(value)
+
     def is_repeated(self, request: wire.Request) -> bool:
         """Whether it is a publish of what an idempotent producer had sent before: that may be stored already."""
         if not isinstance(request, wire.Produce):
@@ -198,19 +219,19 @@ class Contents:
         if topic in self._ground.relaxed:
             known.since_us[offset] = now_us
         self.shown.setdefault(topic, {}).setdefault(value, (log, offset))
-        if value in self.once and not is_dead:
+        if value in self.once and value not in self._ambiguous and not is_dead:
             place = self.shown[topic][value]
             judge("I-ONCE", place == (log, offset), f"{log}: {offset} holds again what is at {place}")
         self.due_us.get(topic, {}).pop(value, None)
         due_us = self._not_before_us.get(value)
-        if due_us is not None and self._ground.honest:
+        if due_us is not None and self._ground.honest and value not in self._ambiguous:
             judge("I-DELAY", now_us >= due_us - SLACK_US, f"{log}: offset {offset} shows {due_us - now_us} us early")
 
     def _check_lane(self, log: LogKey, offset: int, value: bytes) -> None:
         """A message is in the lane of its priority, also after a delay; what was replayed is in the normal one
         (I-LANE)."""
         lane = self._lanes.get(value) if log[2] else None
-        if lane is not None:
+        if lane is not None and value not in self._ambiguous:
             fits = log[2] == lane or (log[2] == Priority.NORMAL and log[0] in self._replayed)
             self._ground.judge("I-LANE", fits, f"{log}: offset {offset} holds what belongs into lane {lane}")
 

@@ -49,6 +49,9 @@ class DeadLetters:
         original = self._contents.log(log).content.get(offset)
         if original is not None:
             judge("I-DEAD", original == record.value, f"the dead letter of {where} has other bytes")
+        if not group:
+            # It died at a lone session: which one, its letter does not say.
+            return
         reader = self._readers.reader(group, log)
         message = reader.at(offset)
         message.dead += 1

@@ -148,7 +148,7 @@ class Deliveries:
 
     def _check_alive(self, log: LogKey, offset: int, value: bytes, granted_us: int) -> None:
         """What is past its time to live is not sent (I-TTL)."""
-        expires_at_ms = self._contents.expires_at_ms.get(value)
+        expires_at_ms = self._contents.expiry_ms(value)
         if expires_at_ms is not None:
             expired = WALL_MS + granted_us // 1000 > expires_at_ms
             self._ground.judge("I-TTL", not expired, f"{log}: offset {offset} was sent after its time to live")

@@ -84,6 +84,11 @@ class Ground:
         first = self.first(request.topic, request.partition)
         return (*first[:2], request.lane) if first[2] and request.lane else first
 
+    def committed(self, request: wire.Commit) -> LogKey:
+        """The log in which a group takes all before an offset for done."""
+        first = self.first(request.topic, request.partition)
+        return (*first[:2], request.lane) if first[2] and request.lane else first
+
     def moved(self, request: wire.Seek) -> list[LogKey]:
         """The logs that a seek moves, the one last that its answer tells of: where none is named, all lanes."""
         first = self.first(request.topic, request.partition)

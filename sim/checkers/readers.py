@@ -121,6 +121,24 @@ class Readers:
             self._moved(request.group, log, 0, 0 if is_known else UNKNOWN, asked, now_us)
         self._moved(request.group, told, offset, offset, asked, now_us)
 
+    def commit_asked(self, request: wire.Commit, now_us: int) -> None:
+        """A group is to take all before an offset for done: leases on that end, at some time until the answer."""
+        log = self._ground.committed(request)
+        reader = self.reader(request.group, log)
+        reader.seeking += 1
+        reader.sought_us = now_us
+        self.release_credit(request.group, log)
+
+    def commit_ended(self, request: wire.Commit, now_us: int, *, ok: bool) -> None:
+        """It was answered, or will never be: then it may have happened or not."""
+        reader = self.reader(request.group, self._ground.committed(request))
+        reader.seeking = max(0, reader.seeking - 1)
+        reader.sought_us = now_us
+        if ok:
+            reader.skipped_below = max(reader.skipped_below, request.offset)
+        for offset, message in reader.messages.items():
+            message.excused = message.excused or offset < request.offset
+
     def _moved(self, group: str, log: LogKey, first: int, skipped: int, asked: Asked, now_us: int) -> None:
         """A group goes on in a log somewhere from `first` to `skipped`."""
         reader = self.reader(group, log)
