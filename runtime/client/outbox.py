@@ -7,7 +7,8 @@ fewer than `in_flight_max` batches are under way. While they all are, ripe batch
 gets larger batches instead of more.
 
 Promises  of the batches that a lane has to send, the one opened first goes first, also among those that came back
-          after a lost connection or, once their lane's wait is over, after BUSY; every message added leaves through `leave`, exactly once; no lane is kept that holds nothing.
+          after a lost connection or, once their lane's wait is over, after BUSY; every message added
+          leaves through `leave`, exactly once; no lane is kept that holds nothing.
 Never     looks at a clock or a socket, builds bytes, or knows what a token is.
 """
 
