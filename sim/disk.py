@@ -204,7 +204,7 @@ class SimDisk:
             case List(path=path):
                 return self._list(path)
             case Free():
-                return Space(self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes()))
+                return [Space(self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes()))]
             case Lock(path=path, holder=holder):
                 return self._lock(path, holder)
             case Unlock(path=path):

@@ -134,7 +134,7 @@ class List(Struct, frozen=True):
 
 
 class Free(Struct, frozen=True):
-    """Gives `Space`."""
+    """Gives `list[Space]`: of each file system that something is kept on, the data directory's own first."""
 
 
 class Lock(Struct, frozen=True):

@@ -8,6 +8,7 @@ Never     decides what goes: storage proposes, the core decides (I-RETAIN).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 from dovetail.core import inputs
@@ -15,7 +16,7 @@ from dovetail.core.ids import Now, ordered
 from dovetail.core.node import Node
 from dovetail.core.retention import Proposal
 from dovetail.runtime.storage.compact import Compaction
-from dovetail.runtime.storage.disk import Free, Space, Task
+from dovetail.runtime.storage.disk import Free, Task
 from dovetail.runtime.storage.space import Level, SpaceLimits, level_of, room_bytes
 from dovetail.runtime.storage.store import Store
 
@@ -46,6 +47,8 @@ class Housekeeper:
         on_full: Callable[[str], None] | None = None,
     ) -> None:
         self.level = Level.FINE
+        self._levels: list[Level] = []
+        """Of each file system; the worst counts."""
         self._on_full = on_full or (lambda reason: node.submit(inputs.SetReadOnly(reason)))
         self._store = store
         self._node = node
@@ -94,16 +97,17 @@ class Housekeeper:
 
         self._node.add_chore(task, done)
 
-    def _judge_space(self, space: object) -> None:
-        assert isinstance(space, Space)
-        self._space_bytes = self._store.committed_bytes + max(
-            SPACE_BYTES_MIN, room_bytes(space, self._limits) // ROOM_PARTS
-        )
-        before, self.level = self.level, level_of(space, self._limits, self.level)
+    def _judge_space(self, spaces: object) -> None:
+        assert isinstance(spaces, list)
+        room = min(room_bytes(space, self._limits) for space in spaces)
+        self._space_bytes = self._store.committed_bytes + max(SPACE_BYTES_MIN, room // ROOM_PARTS)
+        each_before = chain(self._levels, repeat(Level.FINE))
+        self._levels = [level_of(space, self._limits, then) for space, then in zip(spaces, each_before, strict=False)]
+        before, self.level = self.level, max(self._levels)
         if self.level >= Level.COMPACT and before < Level.COMPACT:
             self._retention_ms = self._compaction_ms = 0
         if (self.level is Level.READ_ONLY) != (before is Level.READ_ONLY):
-            used = 100 - space.free_bytes * 100 // max(1, space.total_bytes)
+            used = max(100 - space.free_bytes * 100 // max(1, space.total_bytes) for space in spaces)
             reason = f"the disk is {used}% full: free some space, or lower retention"
             self._on_full(reason if self.level is Level.READ_ONLY else "")
 

@@ -87,8 +87,9 @@ class RealDisk:
         """How often a path came to stand for something else: what was opened before may be the old file."""
         self._open_max = open_files_max
         self._locks: dict[str, int] = {}
-        self._root: int | None = None
-        """Open from the first lock on: it is told of every write that failed since."""
+        self._systems: dict[int, int] = {}
+        """By device a directory of each file system that something lies on: parts of a data directory may be mounted,
+        or links. Opened before anything is written there, it is told of every write that failed since."""
 
     def execute(self, op: Op) -> Any:
         try:
@@ -106,11 +107,9 @@ class RealDisk:
     def close(self) -> None:
         """Close every descriptor and give up the locks."""
         with self._mutex:
-            unused = [*self._drop(list(self._open)), *self._locks.values()]
+            unused = [*self._drop(list(self._open)), *self._locks.values(), *self._systems.values()]
             self._locks.clear()
-            if self._root is not None:
-                unused.append(self._root)
-                self._root = None
+            self._systems.clear()
         _close_all(unused)
 
     def _execute(self, op: Op) -> Any:
@@ -144,8 +143,7 @@ class RealDisk:
             case List(path=path):
                 return _list(self._full(path))
             case Free():
-                found = os.statvfs(self.root)
-                return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+                return self._spaces()
             case Lock(path=path, holder=holder):
                 return self._lock(path, holder)
             case Unlock(path=path):
@@ -173,7 +171,7 @@ class RealDisk:
                 return file
             changes = self._changes
         # Files are opened and closed outside the mutex: a slow one must not hold up the other thread.
-        file = _OpenFile(os.open(self._full(path), self._access))
+        file = _OpenFile(self._open_file(path))
         with self._mutex:
             if changes == self._changes and path not in self._open:
                 self._open[path] = file
@@ -183,6 +181,15 @@ class RealDisk:
                 unused = []
         _close_all(unused)
         return file
+
+    def _open_file(self, path: str) -> int:
+        descriptor = os.open(self._full(path), self._access)
+        try:
+            self._know_system(path, os.fstat(descriptor).st_dev)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _give_back(self, file: _OpenFile) -> None:
         with self._mutex:
@@ -221,7 +228,7 @@ class RealDisk:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, holder.encode(), 0)
         self._locks[path] = descriptor
-        self._open_root()
+        self._know_systems()
 
     def _open_lock(self, path: str) -> int | None:
         """The lock's file; None when there is none, so that nobody has it, and none can be made."""
@@ -235,17 +242,38 @@ class RealDisk:
         except FileNotFoundError:
             return None
 
-    def _open_root(self) -> int:
-        if self._root is None:
-            self._root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return self._root
+    def _know_systems(self) -> None:
+        """Know the file systems of the data directory and of what is mounted or linked into it."""
+        with os.scandir(self.root) as entries:
+            directories = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in ("", *directories):
+            self._know_system(name, os.stat(self._full(name)).st_dev)
+
+    def _know_system(self, path: str, device: int) -> None:
+        """Keep a directory of the file system open that `path` lies on."""
+        if self._read_only or device in self._systems:
+            return
+        full = os.path.realpath(self._full(path))
+        directory = full if os.path.isdir(full) else os.path.dirname(full)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with self._mutex:
+            known = self._systems.setdefault(device, descriptor)
+        if known != descriptor:
+            os.close(descriptor)
+
+    def _spaces(self) -> list[Space]:
+        self._know_system("", os.stat(self.root).st_dev)
+        found = [os.statvfs(descriptor) for descriptor in list(self._systems.values())]
+        return [Space(each.f_blocks * each.f_frsize, each.f_bavail * each.f_frsize) for each in found]
 
     def _sync_all(self) -> None:
         if _SYNCFS is None:
             return _sync_tree(self.root)
-        if _SYNCFS(self._open_root()) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        self._know_system("", os.stat(self.root).st_dev)
+        for descriptor in list(self._systems.values()):
+            if _SYNCFS(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
         return None
 
 

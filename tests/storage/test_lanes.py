@@ -14,7 +14,7 @@ from dovetail.core.node import Node
 from dovetail.core.records import TopicConfig
 from dovetail.core.state import Settings
 from dovetail.runtime.storage import checkpoint
-from dovetail.runtime.storage.disk import list_dir, read_all, run
+from dovetail.runtime.storage.disk import Space, list_dir, read_all, run
 from dovetail.runtime.storage.housekeeping import RETENTION_MS, SPACE_MS, TIDY_MS, Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.space import Level, SpaceLimits
@@ -156,6 +156,15 @@ def test_a_chore_is_begun_only_when_the_one_before_it_is_done() -> None:
     assert life.node.next_job() is None
     life.housekeeper.advance(life.now)
     assert life.node.next_job() is not None
+
+
+def test_the_fullest_of_several_file_systems_decides_and_each_has_its_own_slack() -> None:
+    life = Life()
+    for used, level in (((10, 96), "READ_ONLY"), ((94, 50), "COMPACT"), ((94, 94), "COMPACT"), ((10, 10), "FINE")):
+        life.housekeeper._judge_space([Space(1000, 10 * (100 - percent)) for percent in used])
+        life.settle_down()
+        assert life.housekeeper.level.name == level
+        assert bool(life.node.state.live.read_only) == (level == "READ_ONLY")
 
 
 def test_when_the_disk_is_nearly_full_nothing_more_may_be_published_until_there_is_room() -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,43 @@ from dovetail.runtime.storage.disk import (
     run,
 )
 from dovetail.runtime.storage.real_disk import RealDisk
+
+MEMORY = "/dev/shm"
+"""Another file system, on every Linux."""
+
+
+@pytest.mark.skipif(not os.path.isdir(MEMORY), reason="NO OTHER FILE SYSTEM: parts that are mounted were not tested")
+def test_what_lies_on_another_file_system_is_synced_and_its_room_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def syncfs(descriptor: int) -> int:
+        synced.append(os.fstat(descriptor).st_dev)
+        return 0
+
+    def statvfs(place: str | int) -> SimpleNamespace:
+        is_here = os.stat(place).st_dev == os.stat(tmp_path).st_dev
+        return SimpleNamespace(f_blocks=100, f_bavail=50 if is_here else 10, f_frsize=1)
+
+    monkeypatch.setattr(real_disk, "_SYNCFS", syncfs)
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    with TemporaryDirectory(dir=MEMORY) as elsewhere:
+        disk = RealDisk(os.fspath(tmp_path))
+        disk.execute(Lock("lock", "a test"))
+        assert [space.free_bytes for space in disk.execute(Free())] == [50]
+        (tmp_path / "topics").symlink_to(elsewhere)
+        put(disk, "topics/a", b"x")
+        assert [space.free_bytes for space in disk.execute(Free())] == [50, 10]
+        disk.close()
+        disk.execute(Lock("lock", "a test"))
+        put(disk, "topics/a", b"x")
+        assert [space.free_bytes for space in disk.execute(Free())] == [50, 10]
+        disk.execute(SyncAll())
+        assert sorted(synced) == sorted({os.stat(tmp_path).st_dev, os.stat(elsewhere).st_dev})
+        open_before = len(os.listdir("/proc/self/fd"))
+        disk.close()
+        assert len(os.listdir("/proc/self/fd")) == open_before - 4
 
 
 @pytest.fixture
@@ -121,7 +159,7 @@ def test_no_more_descriptors_are_open_than_allowed(disk: RealDisk) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(30):
         put(disk, f"f{number}", b"%d" % number)
-    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    assert len(os.listdir("/proc/self/fd")) <= before + 4 + 1, "files, and a directory of their file system"
     assert [disk.execute(Read(f"f{number}", 0, 9)) for number in range(30)] == [b"%d" % n for n in range(30)]
     disk.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -150,7 +188,7 @@ def test_many_buffers_are_one_write(disk: RealDisk) -> None:
     assert len(disk.execute(Read("a", 0, 99))) == 5
     for op in (Sync("a"), SyncDir(""), SyncAll()):
         disk.execute(op)
-    assert disk.execute(Free()).total_bytes > 0
+    assert disk.execute(Free())[0].total_bytes > 0
 
 
 def test_a_file_that_is_forgotten_while_others_read_it_stays_open_for_them_and_no_longer(disk: RealDisk) -> None:
