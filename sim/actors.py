@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from dovetail.core import batch, frames, inputs, wire
+from dovetail.core import batch, capacity, frames, inputs, members, wire
 from dovetail.core.codes import Acks, NackReason, Priority, SettleAction, Status, Wait, Whence
 from dovetail.core.frames import FrameDecoder, FrameError, FrameType
+from dovetail.core.ids import ordered
 from dovetail.core.inputs import AnyInput
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import dice, plan
 from dovetail.sim.checkers import WALL_MS
 from dovetail.sim.checkers.entries import LogKey
+from dovetail.sim.checkers.looks import Shown, Told
 from dovetail.sim.network import Line, Link
 
 if TYPE_CHECKING:
@@ -557,6 +559,48 @@ class Operator(Client):
 
             self.request(wire.Fetch(dead, 0, 0, 1 << 20), then)
             self._flush()
+
+    def look(self, event: plan.Look) -> None:
+        """Look at members, at how far behind they are, and at the lives of some messages."""
+        broker, looks = self.world.broker, self.world.books.looks
+        node = broker.life.node
+        if not broker.is_up or node is None:
+            return
+        state, now, now_us = node.state, broker.now(broker.life), self.world.now_us
+        durable = state.durable
+        for number, group in ordered(durable.groups):
+            shown = [
+                Shown(
+                    group.name,
+                    broker.life.lines[each.session].number,
+                    each.health.name.lower(),
+                    each.in_flight,
+                    each.oldest_pending_ms,
+                    each.outcomes,
+                    each.error_percent,
+                )
+                for each in members.describe(state, number, now.mono_ms)
+                if each.session in broker.life.lines
+            ]
+            looks.members(shown, now_us)
+        for topic in self.world.plan.topics:
+            found = durable.topics.get(durable.topics_by_name.get(topic.name, 0))
+            if found is not None:
+                lag = capacity.lags_of(state).by_topic.get(found.id, 0)
+                level = capacity.level_of(state, found, lag, now.wall_ms)
+                looks.capacity(topic.name, lag, level.name.lower(), topic.lag_critical)
+        looked_at = durable.topics.get(durable.topics_by_name.get(event.topic, 0))
+        if looked_at is not None:
+            for log in [durable.logs[looked_at.first_log + place] for place in range(looked_at.log_count)]:
+                key = (event.topic, log.partition, log.lane + 1 if looked_at.lanes else 0)
+                stored = state.live.tails[log.id].stored
+                for offset in range(max(log.start, stored - event.count), stored):
+                    told = [
+                        Told(each.what, durable.groups[each.group].name if each.group else "", each.attempt)
+                        for each in broker.told(log.id, offset)
+                        if each.place == (log.id, offset) and (not each.group or each.group in durable.groups)
+                    ]
+                    looks.life(key, offset, told)
 
     def _purge(self, dead: str, offsets: list[int]) -> None:
         """Remove dead letters."""

@@ -35,8 +35,10 @@ from dovetail.core.inputs import (
     Stored,
     Written,
 )
+from dovetail.core.journal_format import Frame
 from dovetail.core.kernels import LANES
 from dovetail.core.levels import BY_WORD, LOOK_MS, OPERATOR, Level, Levels, Pressure, PressureLimits, carry_out
+from dovetail.core.lives import Event, Follower, Lives
 from dovetail.core.node import Local, Node, NodeOptions
 from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, Settled, SyncPolicy, TopicConfig
 from dovetail.core.state import Settings
@@ -48,6 +50,7 @@ from dovetail.runtime.storage.findings import Corrupted, Finding, Outcome, Unusa
 from dovetail.runtime.storage.housekeeping import Housekeeper
 from dovetail.runtime.storage.lanes import Checkpointer, commit_task, job_task
 from dovetail.runtime.storage.layout import StoreOptions
+from dovetail.runtime.storage.lookback import look_back
 from dovetail.runtime.storage.space import SpaceLimits
 from dovetail.runtime.storage.store import Opened, Store, open_store
 from dovetail.sim import dice, plan
@@ -103,6 +106,7 @@ class Life:
         self.checkpointer: Checkpointer | None = None
         self.housekeeper: Housekeeper | None = None
         self.operator: Local | None = None
+        self.lives = Lives()
         self.levels = Levels(self._level_changed)
         self.pressure = Pressure(self.levels, PressureLimits(memory_bytes=100))
         self.is_looking = False
@@ -138,6 +142,7 @@ class Broker:
         self.paused_until_us = 0
         self.is_damaged = False
         """The disk was found damaged: an operator is needed, and nothing more will happen."""
+        self.is_looked_at = any(isinstance(event, plan.Look) for event in world.plan.events)
         self._random: Random = dice.stream(world.plan.seed, "broker")
         self._crash_after: tuple[int, plan.Crash] | None = None
         self._lost: tuple[Finding, ...] = ()
@@ -249,6 +254,18 @@ class Broker:
         node.submit(make(operator.session, number))
         self.wake()
         return True
+
+    def told(self, log: int, offset: int) -> list[Event]:
+        """A message's life, as an operator is told; at one instant."""
+        newest, follower = self.life.lives.newest(), Follower((log, offset))
+
+        def show(frame: Frame) -> None:
+            if frame.lsn < newest.first_lsn:
+                follower.see_frame(frame)
+
+        self._at_once(look_back(show))
+        assert self.life.node is not None
+        return follower.see_newest(newest, self.life.node.state.live.stored_lsn)
 
     # How much it does
 
@@ -497,6 +514,8 @@ class Broker:
         effects: tuple[AnyEffect, ...],
     ) -> None:
         self.life.steps += 1
+        if self.is_looked_at and self.life.node is not None:
+            self.life.lives.observe(self.life.node.state, now, inputs, records, effects)
         if not (USUAL_INPUTS.issuperset(map(type, inputs)) and USUAL_RECORDS.issuperset(map(type, records))):
             self.life.unusual = True
         self.world.stepped(inputs, records, effects)

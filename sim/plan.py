@@ -83,6 +83,13 @@ class PurgeDead(Event, frozen=True):
     count: int = 1
 
 
+class Look(Event, frozen=True):
+    """An operator looks at all members and topics, and has the lives of a topic's newest messages told."""
+
+    topic: str
+    count: int = 5
+
+
 class SetLevel(Event, frozen=True):
     """An operator has the broker do less: throttled, read-only, maintenance or emergency.
 
@@ -220,6 +227,7 @@ AnyEvent = (
     | Configure
     | ReplayDead
     | PurgeDead
+    | Look
     | SetLevel
     | Crash
     | PauseBroker

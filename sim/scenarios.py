@@ -53,6 +53,8 @@ class Scenario(Struct, frozen=True):
     topic: plan.Topic = plan.Topic("orders", 2)
     repair: bool = False
     toxic: int = 0
+    odd: dict[str, int] = {}
+    """What the last of the workers does otherwise than the others."""
 
 
 def plan_of(name: str, seed: int) -> Plan:
@@ -72,7 +74,7 @@ def plan_of(name: str, seed: int) -> Plan:
             process_ms=random.choice((1, 10, 50)),
             member=place % 2 == 0,
             stale=1000,
-            **scenario.habits,  # type: ignore[arg-type]  # rates by name
+            **{**scenario.habits, **(scenario.odd if each == WORKERS[-1] else {})},  # type: ignore[arg-type]  # by name
         )
         for place, each in enumerate(WORKERS)
     )
@@ -352,6 +354,12 @@ def _ways(random: Random) -> list[AnyEvent]:
     return [*_crashes(random)[:2], *_zombie_member(random)[:2], *_drop_during_ack(random)[:3], *bursts]
 
 
+def _looked_at(random: Random) -> list[AnyEvent]:
+    """An operator looks again and again at members, lags and lives, while the broker and a member come and go."""
+    looks = [plan.Look(at_ms=at, topic="orders") for at in range(300, CHAOS_MS, 150)]
+    return [*_crashes(random)[:2], *_zombie_member(random)[:1], *_slow_consumer_spiral(random)[:2], *looks]
+
+
 def _levels(random: Random) -> list[AnyEvent]:
     """Operators, memory and lateness ask for levels, over each other; the last one stays while the world drains."""
     asked = [
@@ -462,6 +470,13 @@ SCENARIOS: dict[str, Scenario] = {
         _lag,
         topic=plan.Topic("orders", 2, lag_critical=40),
         habits={"ignore": 100},
+    ),
+    "looked-at": Scenario(
+        "an operator is shown members, lags and the lives of messages; one member fails every time",
+        _looked_at,
+        habits={"ignore": 30},
+        topic=plan.Topic("orders", 2, lag_critical=60),
+        odd={"nack": 1_000, "ignore": 0},
     ),
     "levels": Scenario("operators and a lack of memory have the broker do less, over each other", _levels),
     "overloaded": Scenario("the broker's loop is late for seconds on end", _overloaded),

@@ -62,6 +62,8 @@ def swarm(
             _damage(forgiving, forgiving.randrange(1_000, chaos_ms), crowd) for _ in range(forgiving.choice((1, 3)))
         ]
     events += _levels(dice.stream(seed, "levels"), chaos_ms, faults)
+    if not repair and not any(isinstance(event, plan.Damage) for event in events):
+        events += _looks(dice.stream(seed, "looks"), crowd)
     events.sort(key=lambda event: event.at_ms)
     return replace(crowd, events=tuple(events))
 
@@ -130,6 +132,13 @@ def _operations(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
             at_ms, retries = random.randrange(500, crowd.chaos_ms), random.choice((0, 1, 5))
             events.append(plan.Configure(at_ms=at_ms, topic=topic.name, max_retries=retries))
     return events
+
+
+def _looks(random: Random, crowd: plan.Plan) -> list[plan.AnyEvent]:
+    """Now and then an operator looks again and again at how everything stands."""
+    every_ms = random.choice((*[0] * 9, 200))
+    topic = random.choice(crowd.topics).name
+    return [plan.Look(at_ms=at, topic=topic) for at in range(500, crowd.chaos_ms, every_ms)] if every_ms else []
 
 
 def _levels(random: Random, chaos_ms: int, only: Sequence[str] | None) -> list[plan.AnyEvent]:

@@ -178,6 +178,8 @@ class World:
                 self.operator.configure(event)
             case plan.ReplayDead() | plan.PurgeDead():
                 self.operator.look_at_dead(event)
+            case plan.Look():
+                self.operator.look(event)
             case plan.SetLevel():
                 self._set_level(event)
             case plan.Crash() if event.after_ops:

@@ -23,6 +23,7 @@ from dovetail.sim.checkers.drain import Drain
 from dovetail.sim.checkers.entries import Asked, Line, parse_id
 from dovetail.sim.checkers.ground import NEVER_US, SLACK_US, Ground, Violated
 from dovetail.sim.checkers.levels import Levels
+from dovetail.sim.checkers.looks import Looks
 from dovetail.sim.checkers.quotas import Quotas
 from dovetail.sim.checkers.readers import Readers
 from dovetail.sim.checkers.repairs import Repairs
@@ -46,6 +47,7 @@ class Books:
         self.settles = Settles(self.ground, self._readers, self.deliveries)
         self.levels = Levels(self.ground)
         self._quotas = Quotas(self.ground)
+        self.looks = Looks(self.ground, self._readers, self.contents)
         self.drain = Drain(self._readers, self.contents, self.dead_letters)
         self.last_kind = ""
         """What kind of frame passed last: faults strike at such moments."""
@@ -73,6 +75,7 @@ class Books:
         self.ground.next_life()
         self._closing.clear()
         self.levels.broker_died()
+        self.looks.broker_died()
         self._readers.broker_died(now_us)
 
     # Connections
@@ -152,9 +155,12 @@ class Books:
                 self._quotas.asked(line, request, now_us)
                 self.contents.offered_single(line, request, now_us, latency_us)
             case wire.Settle():
+                for item in request.items:
+                    self.looks.asked(self.deliveries.hold(line, item.lease), item)
                 return tuple([self.settles.asked(line, item) for item in request.items])
             case wire.Ack() | wire.Nack():
                 self.last_kind = "settle"
+                self.looks.asked(self.deliveries.hold(line, as_item(request).lease), as_item(request))
                 return (self.settles.asked(line, as_item(request)),)
             case wire.Hello():
                 self.levels.said_hello(line)
@@ -214,6 +220,8 @@ class Books:
             case wire.Settle() as request, wire.SettleAnswer():
                 self.last_kind = "settled"
                 self.settles.all_answered(line, request, answer, asked, now_us)
+                for item, outcome in zip(request.items, answer.outcomes, strict=True):
+                    self.looks.settled(self.deliveries.hold(line, item.lease), item, outcome)
             case wire.Seek() as request, wire.SeekAnswer():
                 self._readers.sought(line, request, answer.offset, asked, now_us)
             case wire.Commit() as request, _:
@@ -243,6 +251,7 @@ class Books:
             case wire.Deliver():
                 self.last_kind = "deliver"
                 self.deliveries.delivered_batches(line, message, now_us, latency_us)
+                self.looks.delivered(self.deliveries.hold(line, message.lease), message)
             case wire.Delivery():
                 self.last_kind = "deliver"
                 self.deliveries.delivered_single(line, message, now_us, latency_us)

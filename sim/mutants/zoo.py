@@ -447,5 +447,32 @@ ZOO = (
         "kernels.refused_at(6 - (batch.priority or Priority.NORMAL))",
         scenarios=("lag",),
     ),
+    Mutant(
+        "failures-not-noted",
+        "dovetail.core.settling",
+        "What consumers give back is not counted against them: the dashboard is green while nothing gets done.",
+        "            members.note(turn, lease, failed=True)\n"
+        "            leases.shrink(turn, lease, first, last)\n            return leases.fail(",
+        "            members.note(turn, lease, failed=False)\n"
+        "            leases.shrink(turn, lease, first, last)\n            return leases.fail(",
+        scenarios=("looked-at",),
+    ),
+    Mutant(
+        "lag-without-the-islands",
+        "dovetail.core.capacity",
+        "A lag counts from the first message not settled: one stuck message, and the alarm rings for thousands.",
+        "known.end - cursor.floor - total(cursor.islands)",
+        "known.end - cursor.floor",
+        scenarios=("looked-at",),
+    ),
+    Mutant(
+        "life-without-redeliveries",
+        "dovetail.core.lives",
+        "The story of a message has its first delivery alone: who got it when it went wrong can't be found out.",
+        "                    self._leases[what.id] = what\n",
+        "                    if what.attempt > 1:\n                        continue\n"
+        "                    self._leases[what.id] = what\n",
+        scenarios=("looked-at",),
+    ),
 )
 """Each with the scenarios in which to look first."""
