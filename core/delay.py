@@ -88,6 +88,11 @@ def is_delay(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
+def is_over(name: str, wall_ms: int) -> bool:
+    """Whether the hour of a delay topic has passed: before that its log stays, however much of it has moved."""
+    return wall_ms >= (int(name.removeprefix(PREFIX)) + 1) * HOUR_MS
+
+
 def alarms_of(topic: Topic) -> tuple[tuple[int, Timer], ...]:
     """When a delay log is read, because its hour is near, and when it is dropped, because the hour is over."""
     hour = int(topic.name.removeprefix(PREFIX))
@@ -177,9 +182,7 @@ def _drop_if_done(turn: Turn, number: int) -> None:
     if log is None:
         return
     topic = turn.durable.topics[log.topic]
-    hour = int(topic.name.removeprefix(PREFIX))
-    is_over = turn.wall_ms >= (hour + 1) * HOUR_MS
-    if is_over and turn.durable.moved[number].messages == log.end - log.start:
+    if is_over(topic.name, turn.wall_ms) and turn.durable.moved[number].messages == log.end - log.start:
         del turn.tails[number]
         turn.near.pop(number, None)
         turn.emit(TopicDeleted(topic.id))

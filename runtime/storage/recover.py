@@ -55,7 +55,7 @@ from dovetail.runtime.storage.scan import (
     read_span,
     scan,
 )
-from dovetail.runtime.storage.survey import Survey, judge_logs, rescue, survey_logs
+from dovetail.runtime.storage.survey import Survey, judge_logs, rescue, survey_logs, was_deleted
 
 Report = Callable[[Progress], None]
 PROGRESS_BYTES = 8 << 20
@@ -165,7 +165,7 @@ def _resume(options: StoreOptions, found: Examined) -> Task[Recovered]:
     durable = found.fold.durable
     yield from _set_damaged_aside(found.kept, durable.lsn)
     for info in (yield from list_dir(TOPICS)):
-        if info.is_dir and info.name not in durable.topics_by_name and info.name in durable.retired_by_name:
+        if info.is_dir and info.name not in durable.topics_by_name and was_deleted(durable, info.name):
             yield from remove_tree(topic_path(info.name))
     report = found.report(durable.lsn, found.findings)
     headless = tuple(segment.path for segment in found.segments if segment.header is None)

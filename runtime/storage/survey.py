@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from dovetail.core import names
+from dovetail.core import delay, names
 from dovetail.core.ids import ordered
 from dovetail.core.journal_format import Entry
 from dovetail.core.records import SyncPolicy
@@ -135,10 +135,18 @@ def judge_logs(
         policy = durable.topics[log.topic].config.sync
         findings += _judge_log(each, rescued.get(log.id, []), log, policy)
     for name in strangers:
-        if name not in durable.retired_by_name:
+        if not was_deleted(durable, name):
             reason = "holds a topic that the journal does not know"
             findings.append(Finding(Outcome.LOST, topic_path(name), 0, reason))
     return tuple(findings)
+
+
+def was_deleted(durable: Durable, name: str) -> bool:
+    """Whether what lies under a name that is no topic's was deleted, and a crash came before it was gone for good. No
+    name is kept of a delay's topic: it goes when its hour is over, and not before."""
+    if delay.is_delay(name):
+        return name.removeprefix(delay.PREFIX).isdecimal() and delay.is_over(name, durable.wall_ms)
+    return name in durable.retired_by_name
 
 
 def _judge_log(each: Survey, rescued: list[Entry], log: Log, policy: SyncPolicy) -> Iterable[Finding]:

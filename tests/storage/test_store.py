@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.core.records import LogTrimmed
+from dovetail.core import delay
+from dovetail.core.records import LogTrimmed, TopicDeleted
 from dovetail.runtime.storage.disk import (
     Create,
     Disk,
@@ -25,11 +26,12 @@ from dovetail.runtime.storage.disk import (
     replace_file,
     run,
 )
-from dovetail.runtime.storage.findings import Outcome
+from dovetail.runtime.storage.findings import Corrupted, Outcome
 from dovetail.runtime.storage.layout import BESIDE, StoreOptions
 from dovetail.runtime.storage.log import Walk
 from dovetail.runtime.storage.real_disk import RealDisk
 from dovetail.runtime.storage.store import open_store
+from dovetail.sim.disk import SimDisk
 from tests.storage.build import SALT, SMALL, Broker, sim_disk, values_of
 
 
@@ -165,6 +167,32 @@ def test_trimming_removes_whole_parts_below_the_start(disk: Disk) -> None:
     again = Broker(disk)
     assert run(disk, again.store.parts(log)) == parts[2:]
     assert again.opened.report.findings == ()
+
+
+HOUR_5 = f"{delay.PREFIX}5"
+
+
+def with_a_dropped_hour(at_ms: int) -> SimDisk:
+    """A disk after a crash between the end of an hour's log and that of its files; `at_ms` is when the log ended."""
+    disk = sim_disk()
+    broker = Broker(disk)
+    broker.publish(broker.create(HOUR_5), b"later")
+    broker.now_ms = at_ms
+    broker.commit([TopicDeleted(broker.durable.topics_by_name[HOUR_5])], write_behind=False)
+    disk.kill()
+    return disk
+
+
+def test_an_hour_s_log_that_outlived_a_crash_goes_when_the_broker_starts() -> None:
+    disk = with_a_dropped_hour(6 * delay.HOUR_MS)
+    assert not Broker(disk).durable.topics
+    assert not any(HOUR_5 in path for path, _ in disk.files())
+
+
+def test_a_log_of_an_hour_to_come_that_the_journal_does_not_know_is_damage() -> None:
+    disk = with_a_dropped_hour(6 * delay.HOUR_MS - 1)
+    with pytest.raises(Corrupted, match="holds a topic that the journal does not know"):
+        Broker(disk)
 
 
 def test_a_deleted_topic_leaves_no_files_and_its_name_goes_on_from_its_old_end(disk: Disk) -> None:
