@@ -40,6 +40,30 @@ def test_the_page_shows_the_run_and_the_state_at_the_chosen_moment(tmp_path: Pat
 
 
 @needs_chromium
+def test_the_slider_moves_through_time_and_what_changed_is_shown_with_what_it_was(tmp_path: Path) -> None:
+    rows: list[Row] = []
+    run(plan_of("crash-after-delivery", 1), rows.append)
+    path = tmp_path / "run.html"
+    write_page(str(path), rows, "a run", {"verdict": "ok"})
+    moves = (
+        'const moved = document.getElementById("slider"); moved.focus();'
+        'for (const place of [300000, 600000]) { moved.value = place; moved.dispatchEvent(new Event("input")); }'
+        'document.body.dataset.arrow = moved.dispatchEvent(new KeyboardEvent("keydown",'
+        '{key: "ArrowRight", bubbles: true, cancelable: true}));'
+    )
+    path.write_text(path.read_text().replace("</body>", f"<script>{moves}</script></body>"))
+    text = rendered(path)
+    last = max(place for place, row in enumerate(rows) if row.time_us <= 0.6 * rows[-1].time_us)
+    assert f'<th>number</th><td class="detail">{last}</td>' in text
+    assert re.search(
+        r'<tr class="changed"><th>workers · orders:0</th><td class="detail">floor \d+[^<]*<span[^>]*>was', text
+    )
+    assert 'class="bar"' in text
+    # The slider keeps its arrow keys for itself.
+    assert 'data-arrow="true"' in text
+
+
+@needs_chromium
 def test_the_page_opens_with_a_hundred_thousand_events(tmp_path: Path) -> None:
     rows = [
         Row(number, number * 50, f"c{number % 9}", "deliver", "orders", 0, number, number, "g", latency_us=200)
