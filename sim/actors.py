@@ -329,10 +329,11 @@ class Consumer(Client):
         self.is_good = False
         self._last: wire.Deliver | None = None
         self._revoked: set[tuple[str, int]] = set()
-        self.strike_on: plan.CrashClient | plan.Reset | None = None
+        self.strike_on: plan.CrashClient | plan.Reset | plan.Partition | None = None
 
     def connected(self) -> None:
         habits = self.habits
+        self._revoked.clear()
         if not habits.legacy:
             super().connected()
         if (habits.member or habits.strategy) and habits.group:
@@ -352,6 +353,7 @@ class Consumer(Client):
         if event is None or event.on != moment:
             return False
         self.strike_on = None
+        self.world.mark(f"{type(event).__name__} at {moment}")
         self.world.strike(event)
         return True
 
@@ -368,11 +370,15 @@ class Consumer(Client):
             if message.lease and not self._strike("deliver"):
                 self._work(lambda line: self._settle(line, message))
         elif isinstance(message, wire.Revoke):
+            self._strike("revoke")
+            if not self.is_good and self._draw("deaf", message.group, message.generation) < self.habits.deaf:
+                return
             # What is being worked on is given up with the partition.
             self._revoked |= {(each.topic, each.partition) for each in message.partitions}
             self.request(wire.JoinGroup(self.habits.group, self.habits.name, self.habits.strategy))
         elif isinstance(message, wire.Assign):
             self._revoked.clear()
+            self._strike("assign")
         elif isinstance(message, wire.Delivery) and message.ack_deadline_ms and not self._strike("deliver"):
             self._work(lambda line: self._settle_single(line, message))
 

@@ -193,6 +193,8 @@ class Broker:
             ),
             session_timeout_ms=setup.session_timeout_ms,
             settle_linger_ms=setup.settle_linger_ms,
+            rebalance_answer_ms=setup.rebalance_answer_ms,
+            ephemeral_lag_max=setup.ephemeral_lag_max,
             deliver_bytes_max=setup.deliver_bytes_max,
             quota_messages=setup.quota_messages,
         )
@@ -269,7 +271,7 @@ class Broker:
 
     # How much it does
 
-    def set_level(self, word: str) -> None:
+    def set_level(self, word: plan.Level) -> None:
         """An operator asks for a level, if the broker is there to hear it."""
         life = self.life
         if not life.over and life.node is not None:
@@ -343,6 +345,8 @@ class Broker:
 
     def _fail(self, life: Life, error: BaseException) -> None:
         """The process ends by itself: the disk failed it, or what it found there can't be trusted."""
+        if life.node is None:
+            self.world.mark("failed during recovery")
         self._end(life, power=False)
         self.disk.kill()
         self.world.note("broker", "failed", fault=type(error).__name__, detail=str(error)[:200])
@@ -425,7 +429,7 @@ class Broker:
                 if delay_us:
                     life.under_way.append(op)
                     if isinstance(op, Sync):
-                        self.world.moment("sync")
+                        self.world.moment({"sync"})
                     yield self.world.env.timeout(delay_us)
                     while self.is_paused and not life.over:
                         yield self.world.env.timeout(self.paused_until_us - self.world.now_us)
@@ -537,7 +541,7 @@ class Broker:
                 joined = b"".join(data)
                 due_us = line.down.send(joined)
                 self.world.books.sent(line.number, joined, self.world.now_us, due_us)
-                self.world.moment(self.world.books.last_kind)
+                self.world.moment(self.world.books.passed)
                 if life.over:
                     return True
             if closing:
@@ -612,7 +616,7 @@ class Broker:
             return
         assert life.node is not None
         self.world.books.received(line.number, data, self.world.now_us, sent_us)
-        self.world.moment(self.world.books.last_kind)
+        self.world.moment(self.world.books.passed)
         if not life.over:
             life.node.receive(line.session, data)
             self.wake()

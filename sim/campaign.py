@@ -18,8 +18,12 @@ from msgspec.structs import replace
 
 from dovetail.core.trace import Row
 from dovetail.sim import marks
+from dovetail.sim.choices import SWARM
 from dovetail.sim.run import Result, Verdict, run
 from dovetail.sim.scenarios import plan_of
+
+SEEDS_FOR_ALL = 50
+"""So many runs of the default swarm put every promise to the test."""
 
 
 def orders(names: Iterable[str], seed: int, seeds: int) -> list[tuple[str, int]]:
@@ -88,10 +92,15 @@ class Summary(Struct, frozen=True):
     unevaluated: tuple[str, ...]
     """Promises that no run put to the test."""
 
+    is_swarm: bool = False
+    """All runs were of the default swarm, which must put every promise to the test."""
+
     @property
     def exit_code(self) -> int:
-        """The worst that happened."""
-        return max((failure.verdict.exit_code for failure in self.failures), default=0)
+        """The worst that happened; a promise that so many runs never put to the test is not kept."""
+        untested = self.is_swarm and self.runs >= SEEDS_FOR_ALL and bool(self.unevaluated)
+        worst = max((failure.verdict.exit_code for failure in self.failures), default=0)
+        return worst or (Verdict.SAFETY.exit_code if untested else 0)
 
 
 def summary(results: Iterable[Result]) -> Summary:
@@ -112,6 +121,7 @@ def summary(results: Iterable[Result]) -> Summary:
         evaluated,
         tuple(name for name in marks.REQUIRED if name not in seen),
         tuple(name for name in marks.PROMISES if name not in evaluated),
+        all(result.name == SWARM for result in found),
     )
 
 

@@ -34,7 +34,10 @@ REQUIRED = (
     "level by itself: throttled",
     "level: read-only",
     "member left",
+    "member removed for its silence",
+    "member removed for not answering",
     "nack",
+    "partition asked back",
     "publisher refused for lag",
     "recovery: cut",
     "redelivered at a later attempt",
@@ -63,6 +66,8 @@ PROMISES = (
     "I-HEALTH",
     "I-INVENTED",
     "I-KEY",
+    "I-LAG",
+    "I-LANE",
     "I-LEASE",
     "I-LEVEL",
     "I-LIFE",
@@ -70,6 +75,7 @@ PROMISES = (
     "I-ONCE",
     "I-ORDER",
     "I-OWNER",
+    "I-POISON",
     "I-QUOTA",
     "I-REPAIR",
     "I-REPLAY",
@@ -112,6 +118,9 @@ def of_step(
     for effect in done:
         if isinstance(effect, effects.CloseSession):
             yield "session closed by the broker"
+            yield from (mark for word, mark in _ENDS if word in effect.reason)
+        elif isinstance(effect, effects.Revoke):
+            yield "partition asked back"
         elif isinstance(effect, effects.Deliver):
             if effect.attempt > 1:
                 yield "redelivered at a later attempt"
@@ -119,6 +128,13 @@ def of_step(
                 yield "delivered from a lane"
         elif isinstance(effect, effects.Reply) and _is_refused_for_lag(effect.answer):
             yield "publisher refused for lag"
+
+
+_ENDS = (
+    ("nothing was heard", "member removed for its silence"),
+    ("was not answered", "member removed for not answering"),
+)
+"""What the reason for which a session is closed says of a member."""
 
 
 def _is_refused_for_lag(answer: effects.Answer) -> bool:

@@ -7,16 +7,34 @@ Never     runs anything.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+Ms = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+PerMille = Annotated[int, Meta(ge=0, le=1000)]
+
+Moment = Literal["", "assign", "confirm", "deliver", "join", "revoke", "settle", "settled", "subscribe", "sync"]
+"""What a fault may wait for: a frame that the broker sends (confirm, deliver, settled, revoke, assign) or receives
+(settle, join, subscribe), or that a sync has begun and is not done; without one it strikes at its time."""
+Turn = Literal["", "assign", "deliver", "revoke", "settle", "subscribe"]
+"""What a fault of a client may wait for: its next delivery, subscription, settle or word about its partitions."""
+Way = Literal["both", "to", "from"]
+DiskOp = Literal["sync", "write", "read", "create"]
+DiskFault = Literal["io", "denied", "descriptors", "full"]
+Level = Literal["normal", "throttled", "read-only", "maintenance", "emergency"]
+Place = Literal["earliest", "time", "offset"]
+Policy = Literal["always", "interval", "os"]
+Outcome = Literal["ok", "damaged", "any"]
 
 
 class Event(Struct, frozen=True, tag=True, tag_field="do", forbid_unknown_fields=True, kw_only=True):
     """Base of everything that happens at a stated time of a run."""
 
-    at_ms: int
+    at_ms: Ms
 
 
 class Publish(Event, frozen=True):
@@ -24,11 +42,11 @@ class Publish(Event, frozen=True):
 
     who: str
     topic: str
-    count: int = 1
+    count: Count = 1
     partition: int = -1
-    size: int = 40
-    ttl_ms: int = 0
-    delay_ms: int = 0
+    size: Count = 40
+    ttl_ms: Ms = 0
+    delay_ms: Ms = 0
     priority: int = 0
     singles: bool = False
 
@@ -41,7 +59,7 @@ class Seek(Event, frozen=True):
     topic: str
     partition: int = 0
     lane: int = 0
-    to: str = "earliest"
+    to: Place = "earliest"
     value: int = 0
 
 
@@ -72,7 +90,7 @@ class ReplayDead(Event, frozen=True):
     """An operator reads a topic's dead letters and has some of them replayed: all, or every `every`-th."""
 
     topic: str
-    every: int = 1
+    every: Count = 1
     rate: int = 0
 
 
@@ -80,7 +98,7 @@ class PurgeDead(Event, frozen=True):
     """An operator reads a topic's dead letters and has the first so many removed."""
 
     topic: str
-    count: int = 1
+    count: Count = 1
 
 
 class Look(Event, frozen=True):
@@ -97,85 +115,83 @@ class SetLevel(Event, frozen=True):
     emergency only until the world heals, because who lost a connection could not come back.
     """
 
-    level: str = "read-only"
-    for_ms: int = 0
+    level: Level = "read-only"
+    for_ms: Ms = 0
 
 
 class Crash(Event, frozen=True):
     """The broker dies and is started again: by power loss, which takes what was not synced, or as a process.
 
-    With `after_ops` it dies at that disk operation from `at_ms` on, whichever it is; with `on`, at the next frame of
-    that kind which it sends (confirm, deliver, settled) or receives (settle), before anything more happens; `sync` is
-    the moment in which a sync has begun and is not done.
+    With `after_ops` it dies at that disk operation from `at_ms` on, whichever it is; with `on`, at the next such
+    moment, before anything more happens.
     """
 
     power: bool = True
-    down_ms: int = 100
-    after_ops: int = 0
-    on: str = ""
+    down_ms: Ms = 100
+    after_ops: Ms = 0
+    on: Moment = ""
 
 
 class PauseBroker(Event, frozen=True):
     """The broker's process stands still, as in a long collection of garbage or under SIGSTOP."""
 
-    for_ms: int
+    for_ms: Ms
 
 
 class Partition(Event, frozen=True):
     """Nothing passes between a client and the broker in the given direction: `both`, `to` or `from` the broker."""
 
     who: str
-    for_ms: int
-    way: str = "both"
+    for_ms: Ms
+    way: Way = "both"
+    on: Turn = ""
 
 
 class Slow(Event, frozen=True):
     """A client's link has this delay each way, and so many bytes per second (0: any number)."""
 
     who: str
-    for_ms: int
-    delay_ms: int = 200
-    bytes_per_s: int = 0
+    for_ms: Ms
+    delay_ms: Ms = 200
+    bytes_per_s: Ms = 0
 
 
 class Reset(Event, frozen=True):
     """A client's connection breaks; of what is under way each way, a part may arrive that ends inside a frame."""
 
     who: str
-    on: str = ""
-    """Strike not now but at a consumer's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
+    on: Turn = ""
 
 
 class CrashClient(Event, frozen=True):
     """A client's process dies and starts anew; `silent` means that its machine vanished and nobody is told."""
 
     who: str
-    for_ms: int = 500
+    for_ms: Ms = 500
     silent: bool = False
-    on: str = ""
-    """Strike not now but at a consumer's next delivery ("deliver"), subscription ("subscribe") or settle ("settle")."""
+    on: Turn = ""
 
 
 class PauseClient(Event, frozen=True):
     """A client stands still and then goes on as if nothing had happened."""
 
     who: str
-    for_ms: int
+    for_ms: Ms
 
 
 class Leave(Event, frozen=True):
     """A consumer says goodbye in good order, and comes back later."""
 
     who: str
-    for_ms: int = 500
+    for_ms: Ms = 500
 
 
 class Pressure(Event, frozen=True):
     """The broker's process has so much of its memory in use, and finds its timers so late."""
 
-    for_ms: int
+    for_ms: Ms
     memory_percent: int = 0
-    late_ms: int = 0
+    late_ms: Ms = 0
 
 
 class JumpClock(Event, frozen=True):
@@ -187,34 +203,32 @@ class JumpClock(Event, frozen=True):
 class SlowDisk(Event, frozen=True):
     """Disk operations take this many times as long."""
 
-    for_ms: int
-    factor: int = 20
+    for_ms: Ms
+    factor: Count = 20
 
 
 class FailDisk(Event, frozen=True):
-    """The next operations of a kind (sync, write, read, create) fail: io, denied, descriptors or full.
+    """The next operations of a kind on what lies below `path` fail; with `on`, from the next such moment on."""
 
-    With `on`, at the next frame of that kind which the broker sends or receives (confirm, deliver, settle, settled).
-    """
-
-    op: str = "sync"
-    kind: str = "io"
-    times: int = 1
-    on: str = ""
+    op: DiskOp = "sync"
+    kind: DiskFault = "io"
+    times: Count = 1
+    on: Moment = ""
+    path: str = ""
 
 
 class FillDisk(Event, frozen=True):
     """Only so many more bytes fit on the disk, until the time is over."""
 
-    for_ms: int
-    free_bytes: int = 4096
+    for_ms: Ms
+    free_bytes: Ms = 4096
 
 
 class Damage(Event, frozen=True):
     """Synced bytes change or vanish: one bit or one sector, at `place` per mille of the files below `path`."""
 
     path: str = "journal"
-    place: int = 500
+    place: PerMille = 500
     lost_sector: bool = False
 
 
@@ -265,11 +279,11 @@ class Topic(Struct, frozen=True, forbid_unknown_fields=True):
     """A topic made before the run begins."""
 
     name: str
-    partitions: int = 1
+    partitions: Count = 1
     lanes: bool = False
-    sync: str = "always"
+    sync: Policy = "always"
     """What a confirm waits for: always a sync; with `interval` or `os` a write, which a power loss may take back."""
-    lag_critical: int = 0
+    lag_critical: Ms = 0
     """So many messages behind, and publishers are slowed, then refused; 0 for no limit."""
     keys: int = 0
     """Its messages have one of so many keys, which their bytes decide; 0 for messages without keys."""
@@ -283,7 +297,7 @@ class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A client that publishes when events say so, and sends again what was not answered."""
 
     name: str
-    window: int = 8
+    window: Count = 8
     idempotent: int = 0
     """Its producer id, if what it sends again must not be stored again; it then names partitions, not singles."""
 
@@ -295,7 +309,7 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pattern: str
     group: str = ""
     credit: int = 50
-    process_ms: int = 5
+    process_ms: Ms = 5
     auto_ack: bool = False
     legacy: bool = False
     """Speaks the source document's frames alone: one DELIVERY and one ACK per message."""
@@ -303,22 +317,24 @@ class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Joins under a name of its own, which it keeps when it comes back."""
     strategy: str = ""
     """How its group is served, "" for the default; a partitioned group's members give up what is revoked."""
-    nack: int = 0
-    reject: int = 0
-    ignore: int = 0
+    deaf: PerMille = 0
+    """How often it does not give up what is revoked, and goes on as if nothing had been said."""
+    nack: PerMille = 0
+    reject: PerMille = 0
+    ignore: PerMille = 0
     """How many deliveries it never answers."""
-    extend: int = 0
-    cling: int = 0
+    extend: PerMille = 0
+    cling: PerMille = 0
     """How many deliveries it extends as long as it is let, and settles then."""
-    later: int = 0
+    later: PerMille = 0
     """How many of the deliveries in which something failed it asks to have back no sooner than `LATER_MS` later."""
-    durable: int = 0
+    durable: PerMille = 0
     """How many settles wait until they are durable."""
-    in_parts: int = 0
+    in_parts: PerMille = 0
     """How many deliveries it settles in two parts, the later one first."""
-    stale: int = 0
+    stale: PerMille = 0
     """How often it settles, on a new connection, what it got on the one before."""
-    start_ms: int = 0
+    start_ms: Ms = 0
 
 
 LATER_MS = 700
@@ -327,14 +343,16 @@ LATER_MS = 700
 class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the broker is set up: small files and short times, so that rare things happen often."""
 
-    lease_ms: int = 2_000
-    lease_max_ms: int = 3_600_000
+    lease_ms: Count = 2_000
+    lease_max_ms: Count = 3_600_000
     max_retries: int = 3
-    session_timeout_ms: int = 3_000
+    session_timeout_ms: Count = 3_000
+    rebalance_answer_ms: Count = 2_000
+    ephemeral_lag_max: Count = 100_000
     settle_linger_ms: int = 50
-    checkpoint_ms: int = 3_000
-    journal_segment_bytes: int = 64 << 10
-    log_segment_bytes: int = 32 << 10
+    checkpoint_ms: Count = 3_000
+    journal_segment_bytes: Count = 64 << 10
+    log_segment_bytes: Count = 32 << 10
     preallocate: bool = True
     tail_bytes_max: int = 32 << 20
     send_window_bytes: int = 1 << 20
@@ -346,22 +364,24 @@ class Broker(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run. `expect` is "ok", or "any" where the broker may also stop because its disk was damaged."""
+    """One run. It ends `ok`, or `damaged` where the broker must find its disk damaged and stop; `any` is either."""
 
     name: str = "plan"
     seed: int = 0
-    chaos_ms: int = 10_000
-    drain_ms: int = 120_000
+    chaos_ms: Ms = 10_000
+    drain_ms: Ms = 120_000
     broker: Broker = Broker()
     topics: tuple[Topic, ...] = ()
     producers: tuple[Producer, ...] = ()
     consumers: tuple[Consumer, ...] = ()
-    poison: int = 0
+    poison: PerMille = 0
     """Messages per mille that nobody can process."""
     toxic: int = 0
     """Messages per mille that everybody calls poison."""
     events: tuple[AnyEvent, ...] = ()
-    expect: str = "ok"
+    expect: Outcome = "ok"
+    reaches: tuple[str, ...] = ()
+    """Rare paths (`dovetail sim marks`) that the run must take: one that does not has not tested what it is for."""
     repair: bool = False
     """An operator repairs a disk that was found damaged, and the run goes on with what is left."""
 

@@ -42,6 +42,8 @@ class Verdict(StrEnum):
     SAFETY = "safety"
     LIVENESS = "liveness"
     NONDETERMINISM = "nondeterminism"
+    MISSED = "missed"
+    """No promise was broken, but what the plan says must happen did not: the plan tests something else."""
 
     @property
     def is_fine(self) -> bool:
@@ -50,7 +52,13 @@ class Verdict(StrEnum):
     @property
     def exit_code(self) -> int:
         """What a process that ran into this ends with."""
-        codes = {Verdict.CRASH: 3, Verdict.SAFETY: 4, Verdict.LIVENESS: 5, Verdict.NONDETERMINISM: 6}
+        codes = {
+            Verdict.MISSED: 1,
+            Verdict.CRASH: 3,
+            Verdict.SAFETY: 4,
+            Verdict.LIVENESS: 5,
+            Verdict.NONDETERMINISM: 6,
+        }
         return codes.get(self, 0)
 
 
@@ -102,6 +110,8 @@ def _run(setup: plan.Plan, keep: Callable[[Row], None] | None, check_every: int)
             if setup.expect == "ok":
                 raise Violated("I-RECOVERY", "the broker gave its disk up, which it should have repaired")
             verdict = Verdict.DAMAGED
+        text = _missed(world)
+        verdict = Verdict.MISSED if text else verdict
     except Violated as broken:
         verdict, invariant, text = Verdict.SAFETY, broken.invariant, broken.text
     except Stuck as stuck:
@@ -117,6 +127,15 @@ def _run(setup: plan.Plan, keep: Callable[[Row], None] | None, check_every: int)
     if not verdict.is_fine:
         world.note("world", "violated", fault=invariant, detail=text)
     return _result(world, verdict, invariant, text)
+
+
+def _missed(world: World) -> str:
+    """What the plan says must happen and did not, in words."""
+    if world.plan.expect == "damaged" and not world.broker.is_damaged:
+        return "the broker was to find its disk damaged, and ended well"
+    left = [name for name in world.plan.reaches if name not in world.marks]
+    taken = ", ".join(sorted(world.marks))
+    return f"the run did not reach: {', '.join(left)}; it did reach: {taken}" if left else ""
 
 
 def _result(world: World, verdict: Verdict, invariant: str, text: str) -> Result:

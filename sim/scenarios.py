@@ -7,9 +7,11 @@ Never     runs anything.
 
 from __future__ import annotations
 
+import os
 import runpy
 from collections.abc import Callable
 from random import Random
+from typing import Literal, get_args, get_origin
 
 import msgspec
 import yaml
@@ -40,6 +42,8 @@ from dovetail.sim.plan import (
 
 CHAOS_MS = 6_000
 WORKERS = ("w0", "w1", "w2", "w3")
+MOMENTS_OF_MEMBERS: tuple[plan.Turn, ...] = ("assign", "assign", "deliver")
+_WAYS: tuple[plan.Way, ...] = ("both", "to", "from")
 
 
 class Scenario(Struct, frozen=True):
@@ -49,12 +53,14 @@ class Scenario(Struct, frozen=True):
     make: Callable[[Random], list[AnyEvent]]
     broker: plan.Broker = plan.Broker()
     habits: dict[str, int | str] = {}
-    expect: str = "ok"
+    expect: plan.Outcome = "ok"
     topic: plan.Topic = plan.Topic("orders", 2)
     repair: bool = False
     toxic: int = 0
     odd: dict[str, int] = {}
     """What the last of the workers does otherwise than the others."""
+    reaches: tuple[str, ...] = ()
+    """The marks by which is seen that what it is about did happen: some seed or other takes each (a test tries)."""
 
 
 def plan_of(name: str, seed: int) -> Plan:
@@ -133,10 +139,31 @@ def _member_crash_after_assignment(random: Random) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for at in _moments(random, 4):
         who = random.choice(WORKERS)
+        moment = random.choice(MOMENTS_OF_MEMBERS)
         events.append(CrashClient(at_ms=at, who=who, for_ms=50))
-        events.append(
-            CrashClient(at_ms=at + 10, who=who, for_ms=200, on=random.choice(("subscribe", "deliver")), silent=True)
-        )
+        events.append(CrashClient(at_ms=at + 10, who=who, for_ms=200, on=moment, silent=random.random() < 0.7))
+    return events
+
+
+def _partition_during_rebalance(random: Random) -> list[AnyEvent]:
+    events: list[AnyEvent] = []
+    for at in _moments(random, 4):
+        leaver, *others = random.sample(WORKERS, 4)
+        moment: plan.Turn = random.choice(("revoke", "revoke", "assign"))
+        for who in others[:2]:
+            way, for_ms = random.choice(_WAYS), random.choice((900, 2_500, 4_000))
+            events.append(Partition(at_ms=at, who=who, for_ms=for_ms, way=way, on=moment))
+        events.append(Leave(at_ms=at + 1, who=leaver, for_ms=random.choice((200, 400))))
+    return events
+
+
+def _revoke_unanswered(random: Random) -> list[AnyEvent]:
+    """Members come and go, and some do not let go of what they had; the clock jumps while they are waited for."""
+    events: list[AnyEvent] = []
+    for at in _moments(random, 6):
+        events.append(Leave(at_ms=at, who=random.choice(WORKERS), for_ms=random.choice((200, 400))))
+        if random.random() < 0.5:
+            events.append(JumpClock(at_ms=at + 700, by_ms=random.choice((-60_000, 60_000))))
     return events
 
 
@@ -146,7 +173,7 @@ def _drop_during_ack(random: Random) -> list[AnyEvent]:
 
 def _disk_error_during_settle(random: Random) -> list[AnyEvent]:
     return [
-        FailDisk(at_ms=at, op=random.choice(("write", "sync")), kind="io", on=random.choice(("settle", "settled")))
+        FailDisk(at_ms=at, op=random.choice(("write", "sync")), on=random.choice(("settle", "settled")), path="journal")
         for at in _moments(random, 4)
     ]
 
@@ -154,13 +181,17 @@ def _disk_error_during_settle(random: Random) -> list[AnyEvent]:
 def _skew_during_session_timeout(random: Random) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for at in _moments(random, 3):
-        events.append(PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=2_500))
-        events.append(JumpClock(at_ms=at + 1_000, by_ms=random.choice((-30_000, 30_000, 3_600_000))))
+        events.append(PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=4_500))
+        jump_ms = random.choice((1_000, 2_900))
+        events.append(JumpClock(at_ms=at + jump_ms, by_ms=random.choice((-30_000, 30_000, 3_600_000))))
     return events
 
 
 def _zombie_member(random: Random) -> list[AnyEvent]:
-    return [PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=2_600) for at in _moments(random, 4)]
+    return [
+        PauseClient(at_ms=at, who=random.choice(WORKERS), for_ms=for_ms)
+        for at, for_ms in zip(_moments(random, 4), (4_500, 2_600, 4_500, 2_600), strict=True)
+    ]
 
 
 def _ghost_member(random: Random) -> list[AnyEvent]:
@@ -223,10 +254,11 @@ def _rebalance_storm(random: Random) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for at in range(500, CHAOS_MS - 1_000, 150):
         who = random.choice(WORKERS)
+        away_ms = random.choice((20, 80, 400))
         storm = (
-            Leave(at_ms=at, who=who, for_ms=20),
+            Leave(at_ms=at, who=who, for_ms=away_ms),
             Reset(at_ms=at, who=who),
-            CrashClient(at_ms=at, who=who, for_ms=80),
+            CrashClient(at_ms=at, who=who, for_ms=away_ms),
         )
         events.append(random.choice(storm))
     return events
@@ -235,7 +267,9 @@ def _rebalance_storm(random: Random) -> list[AnyEvent]:
 def _crash_during_rebalance(random: Random) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for at in _moments(random, 4):
-        events += [Leave(at_ms=at, who=random.choice(WORKERS), for_ms=1), Crash(at_ms=at + 1, on="subscribe")]
+        moment: plan.Moment = random.choice(("join", "revoke", "revoke", "assign"))
+        events.append(Leave(at_ms=at, who=random.choice(WORKERS), for_ms=random.choice((200, 400))))
+        events.append(Crash(at_ms=at + 1, on=moment, power=random.random() < 0.5))
     return events
 
 
@@ -399,27 +433,84 @@ def _repaired(random: Random) -> list[AnyEvent]:
     return events
 
 
+_PARTITIONED: dict[str, int | str] = {"strategy": "cooperative-sticky"}
+_MANY = plan.Topic("orders", 6)
+_QUICK_ANSWERS = plan.Broker(rebalance_answer_ms=800)
 _TIGHT = plan.Broker(tail_bytes_max=2 << 10, send_window_bytes=4 << 10, journal_segment_bytes=8 << 10)
 
 SCENARIOS: dict[str, Scenario] = {
-    "crash-after-delivery": Scenario("the broker dies after a delivery, before its ack", _crash_after_delivery),
-    "crash-after-confirm": Scenario("power fails just after a publish was confirmed", _crash_after_confirm),
+    "crash-after-delivery": Scenario(
+        "the broker dies after a delivery, before its ack", _crash_after_delivery, reaches=("Crash at deliver",)
+    ),
+    "crash-after-confirm": Scenario(
+        "power fails just after a publish was confirmed", _crash_after_confirm, reaches=("Crash at confirm",)
+    ),
     "crash-after-settle": Scenario(
-        "the broker dies with a settle under way or just answered", _crash_after_settle, habits={"durable": 500}
+        "the broker dies with a settle under way or just answered",
+        _crash_after_settle,
+        habits={"durable": 500},
+        reaches=("Crash at settle", "Crash at settled"),
     ),
-    "crash-during-recovery": Scenario("the broker dies again while it recovers", _crash_during_recovery),
-    "crash-during-rebalance": Scenario("the broker dies while members come and go", _crash_during_rebalance),
+    "crash-during-recovery": Scenario(
+        "the broker dies again while it recovers", _crash_during_recovery, reaches=("crash during recovery",)
+    ),
+    "crash-during-rebalance": Scenario(
+        "the broker dies while partitions move from member to member",
+        _crash_during_rebalance,
+        habits=_PARTITIONED,
+        topic=_MANY,
+        reaches=("Crash at revoke", "Crash at assign"),
+    ),
+    "partition-during-rebalance": Scenario(
+        "the network is cut while a member is told to give partitions up, or gets some",
+        _partition_during_rebalance,
+        habits=_PARTITIONED,
+        topic=_MANY,
+        reaches=("Partition at revoke", "Partition at assign"),
+    ),
+    "revoke-unanswered": Scenario(
+        "members do not give up what is asked back, while the clock jumps",
+        _revoke_unanswered,
+        replace(_QUICK_ANSWERS, max_retries=5),
+        {**_PARTITIONED, "deaf": 700},
+        topic=_MANY,
+        reaches=("member removed for not answering",),
+    ),
     "member-crash-after-assignment": Scenario(
-        "a member vanishes between its assignment and its first ack", _member_crash_after_assignment
+        "a member vanishes between its assignment and its first ack",
+        _member_crash_after_assignment,
+        habits=_PARTITIONED,
+        topic=_MANY,
+        reaches=("CrashClient at assign", "CrashClient at deliver"),
     ),
-    "drop-during-ack": Scenario("the connection breaks exactly while an ack is sent", _drop_during_ack),
-    "disk-error-during-settle": Scenario("the disk fails while a settle is written", _disk_error_during_settle),
-    "skew-during-session-timeout": Scenario("the clock jumps while a session times out", _skew_during_session_timeout),
-    "zombie-member": Scenario("a member stands still past its session, and comes back with old acks", _zombie_member),
+    "drop-during-ack": Scenario(
+        "the connection breaks exactly while an ack is sent", _drop_during_ack, reaches=("Reset at settle",)
+    ),
+    "disk-error-during-settle": Scenario(
+        "the disk fails while a settle is written",
+        _disk_error_during_settle,
+        reaches=("FailDisk at settle", "disk failure ended the broker"),
+    ),
+    "skew-during-session-timeout": Scenario(
+        "the clock jumps while a session times out",
+        _skew_during_session_timeout,
+        reaches=("member removed for its silence",),
+    ),
+    "zombie-member": Scenario(
+        "a member stands still past its session, and comes back with old acks",
+        _zombie_member,
+        reaches=("member removed for its silence", "lease timed out"),
+    ),
     "ghost-member": Scenario(
-        "a member's machine vanishes; it is back at once and settles what its ghost still holds", _ghost_member
+        "a member's machine vanishes; it is back at once and settles what its ghost still holds",
+        _ghost_member,
+        reaches=("CrashClient at deliver", "member removed for its silence"),
     ),
-    "disk-full-during-recovery": Scenario("no space is left while the broker recovers", _disk_full_during_recovery),
+    "disk-full-during-recovery": Scenario(
+        "no space is left while the broker recovers",
+        _disk_full_during_recovery,
+        reaches=("disk refused: full", "failed during recovery"),
+    ),
     "broker-and-half-the-consumers": Scenario(
         "the broker and half of a group die together", _broker_and_half_the_consumers
     ),
@@ -431,7 +522,13 @@ SCENARIOS: dict[str, Scenario] = {
     "slow-consumer-spiral": Scenario(
         "one member after the other becomes slow", _slow_consumer_spiral, plan.Broker(lease_ms=900), {"ignore": 50}
     ),
-    "rebalance-storm": Scenario("members come and go all the time", _rebalance_storm),
+    "rebalance-storm": Scenario(
+        "members come and go all the time, and partitions with them",
+        _rebalance_storm,
+        habits={"strategy": "range"},
+        topic=_MANY,
+        reaches=("partition asked back",),
+    ),
     "producer-partition": Scenario("a producer is cut off, in one direction", _producer_partition),
     "consumer-partition": Scenario("consumers are cut off while producers go on", _consumer_partition),
     "flapping": Scenario("the network comes and goes many times a second", _flapping),
@@ -487,15 +584,55 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
+class _Yaml(yaml.SafeLoader):
+    """YAML in which `on` is a word, as in YAML 1.2, and not a way to say true."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, words) for tag, words in resolvers if first in "tTfF" or not tag.endswith(":bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 class Stream(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """In a user's file: a producer that publishes again and again."""
 
     who: str
     topic: str
-    every_ms: int = 50
-    count: int = 5
-    from_ms: int = 0
-    until_ms: int = 0
+    every_ms: plan.Count = 50
+    count: plan.Count = 5
+    from_ms: plan.Ms = 0
+    until_ms: plan.Ms = 0
+
+
+class _File(Plan, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user's file holds."""
+
+    streams: tuple[Stream, ...] = ()
+
+
+_FIELDS = _File.__struct_fields__
+_PARTS: dict[str, type[Struct]] = {
+    ".topics": plan.Topic,
+    ".producers": plan.Producer,
+    ".consumers": plan.Consumer,
+    ".broker": plan.Broker,
+    ".streams": Stream,
+    "": _File,
+}
+
+
+def _words() -> dict[str, set[str]]:
+    """For each field that takes a few words, which they are."""
+    found: dict[str, set[str]] = {}
+    for kind in (*get_args(AnyEvent), *_PARTS.values()):
+        for field in msgspec.structs.fields(kind):
+            if get_origin(field.type) is Literal:
+                found.setdefault(field.name, set()).update(filter(None, get_args(field.type)))
+    return found
+
+
+_WORDS = _words()
 
 
 class BadScenario(ValueError):
@@ -512,17 +649,35 @@ def load(path: str, seed: int) -> Plan:
                 raise BadScenario(f"{path}: define plan(seed) or PLAN, a dovetail.sim.plan.Plan")
             return made
         with open(path, "rb") as file:
-            data = yaml.safe_load(file)
+            data = yaml.load(file, _Yaml)
         if not isinstance(data, dict):
-            raise BadScenario(f"{path}: a scenario is a mapping with the fields of a plan")
-        streams = msgspec.convert(data.pop("streams", []), tuple[Stream, ...])
-        setup = msgspec.convert({"seed": seed, **data}, Plan)
+            raise BadScenario(f"{path}: a scenario is a mapping with the fields of a plan: {', '.join(_FIELDS)}")
+        name = os.path.splitext(os.path.basename(path))[0]
+        setup = msgspec.convert({"seed": seed, "name": name, **data}, _File)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise BadScenario(f"{path}: {error}") from error
-    events = [*setup.events, *(event for each in streams for event in _expand(each, setup.chaos_ms))]
-    made = replace(setup, events=tuple(sorted(events, key=_at)))
+        raise BadScenario(f"{path}: {error}{_hint(str(error))}") from error
+    except BadScenario:
+        raise
+    except Exception as error:
+        raise BadScenario(f"{path}: {type(error).__name__}: {error}") from error
+    events = [*setup.events, *(event for each in setup.streams for event in _expand(each, setup.chaos_ms))]
+    fields = {name: getattr(setup, name) for name in _FIELDS if name != "streams"}
+    made = Plan(**{**fields, "events": tuple(sorted(events, key=_at))})
     _check_names(path, made)
     return made
+
+
+def _hint(error: str) -> str:
+    """What may stand where something else stood."""
+    if error.endswith(".do`"):
+        return f"; what happens is one of {', '.join(sorted(kind.__name__ for kind in get_args(AnyEvent)))}"
+    place = error.rpartition(" - at `$")[2].rstrip("`")
+    if "enum value" in error:
+        return f"; it may be {' '.join(sorted(_WORDS[place.rpartition('.')[2]]))}"
+    for begin, kind in _PARTS.items():
+        if "unknown field" in error and place.startswith(begin):
+            return f"; its fields are {', '.join(kind.__struct_fields__)}"
+    return ""
 
 
 def _expand(stream: Stream, chaos_ms: int) -> list[AnyEvent]:
@@ -534,9 +689,17 @@ def _expand(stream: Stream, chaos_ms: int) -> list[AnyEvent]:
 
 
 def _check_names(path: str, setup: Plan) -> None:
-    names = {each.name for each in setup.producers} | {each.name for each in setup.consumers}
+    producers, consumers = ([each.name for each in crowd] for crowd in (setup.producers, setup.consumers))
+    topics, groups = [each.name for each in setup.topics], {each.group for each in setup.consumers}
+    for name in {each for each in (*producers, *consumers) if [*producers, *consumers].count(each) > 1}:
+        raise BadScenario(f"{path}: two of the producers and consumers are called {name!r}")
     for event in setup.events:
-        who = getattr(event, "who", None)
-        if who is not None and who not in names:
-            known = ", ".join(sorted(names))
-            raise BadScenario(f"{path}: {type(event).__name__} names {who!r}; producers and consumers are {known}")
+        for field, known, what in (
+            ("who", producers if isinstance(event, Publish) else [*producers, *consumers], "who can do this"),
+            ("topic", topics, "the plan's topics"),
+            ("group", sorted(groups), "the consumers' groups"),
+        ):
+            said = getattr(event, field, None)
+            if said is not None and said not in known:
+                there = ", ".join(filter(None, known)) or "none"
+                raise BadScenario(f"{path}: {type(event).__name__} names {said!r} as its {field}; {what}: {there}")

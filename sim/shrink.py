@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.sim import plan
-from dovetail.sim.run import Result, run
+from dovetail.sim.run import Result, Verdict, run
 
 BUDGET_S = 110.0
 COARSE_PARTS = 8
@@ -34,7 +34,7 @@ def shrink(
 ) -> Shrunk | None:
     """Make a failing plan smaller; None when it does not fail."""
     first = run(setup)
-    if first.verdict.is_fine:
+    if first.verdict.is_fine or first.verdict is Verdict.MISSED:
         return None
     hunt = _Hunt(setup, first, time.monotonic() + budget_s, progress)
     hunt.cut_the_end()

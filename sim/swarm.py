@@ -17,7 +17,8 @@ from dovetail.sim.checkers.levels import WORDS
 
 CHAOS_MS = 8_000
 TOPICS = ("orders", "users.created", "metrics")
-_PLACES = ("earliest", "time", "offset")
+_PLACES: tuple[plan.Place, ...] = ("earliest", "time", "offset")
+_WAYS: tuple[plan.Way, ...] = ("both", "to", "from")
 Maker = Callable[[Random, int, plan.Plan], plan.AnyEvent]
 
 
@@ -64,6 +65,10 @@ def swarm(
     events += _levels(dice.stream(seed, "levels"), chaos_ms, faults)
     if not repair and not any(isinstance(event, plan.Damage) for event in events):
         events += _looks(dice.stream(seed, "looks"), crowd)
+    if dice.draw(seed, "lag") < 250:
+        crowd = replace(crowd, broker=replace(crowd.broker, ephemeral_lag_max=20 + dice.draw(seed, "lag") % 80))
+    crowd, moves = _moving(dice.stream(seed, "moves"), crowd, faults)
+    events += moves
     events.sort(key=lambda event: event.at_ms)
     return replace(crowd, events=tuple(events))
 
@@ -158,6 +163,37 @@ def _levels(random: Random, chaos_ms: int, only: Sequence[str] | None) -> list[p
     return events
 
 
+def _moving(random: Random, crowd: plan.Plan, only: Sequence[str] | None) -> tuple[plan.Plan, list[plan.AnyEvent]]:
+    """Where partitions belong to members: they move, and what fails then fails while they do."""
+    members = [each for each in crowd.consumers if each.strategy]
+    if not members or random.random() < 0.4:
+        return crowd, []
+    if random.random() < 0.4:
+        deaf, answer_ms = random.choice((100, 600)), random.choice((300, 1_500))
+        consumers = tuple(replace(each, deaf=deaf) if each in members else each for each in crowd.consumers)
+        broker = replace(crowd.broker, rebalance_answer_ms=answer_ms)
+        crowd = replace(crowd, consumers=consumers, broker=broker)
+    events: list[plan.AnyEvent] = []
+    for _ in range(random.choice((1, 3, 6))):
+        at_ms, who = random.randrange(500, crowd.chaos_ms), random.choice(members).name
+        leave = plan.Leave(at_ms=at_ms, who=who, for_ms=random.choice((50, 200, 700)))
+        events += [leave] if _is_wanted(leave, only) else []
+        moment: plan.Turn = random.choice(("assign", "revoke"))
+        strikes: tuple[plan.AnyEvent, ...] = (
+            plan.Crash(at_ms=at_ms, on=moment, power=random.random() < 0.7, down_ms=random.choice((1, 100))),
+            plan.CrashClient(at_ms=at_ms, who=random.choice(members).name, for_ms=300, silent=True, on=moment),
+            plan.Partition(
+                at_ms=at_ms, who=random.choice(members).name, for_ms=2_500, way=random.choice(_WAYS), on=moment
+            ),
+        )
+        events += [each for each in strikes if random.random() < 0.25 and _is_wanted(each, only)]
+    return crowd, events
+
+
+def _is_wanted(event: plan.AnyEvent, only: Sequence[str] | None) -> bool:
+    return only is None or type(event).__name__ in only
+
+
 def _broker(random: Random) -> plan.Broker:
     small = random.random() < 0.4
     return plan.Broker(
@@ -215,7 +251,7 @@ def _consumer(random: Random, name: str, group: str, pattern: str, kind: str, st
 def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
     """What producers and operators do."""
     events: list[plan.AnyEvent] = []
-    ttl_ms = random.choice((0, 0, 0, 1_000))
+    ttl_ms = random.choice((0, 0, 600_000, 1_000))
     delay_ms = random.choice((0, 0, 500, 3_000))
     has_lanes = any(topic.lanes for topic in crowd.topics)
     for producer in crowd.producers:
@@ -249,7 +285,7 @@ def _work(random: Random, crowd: plan.Plan, scale: int) -> list[plan.AnyEvent]:
                     group=random.choice(groups),
                     topic=topic.name,
                     partition=random.randrange(topic.partitions),
-                    to=random.choice(("earliest", "time") if topic.lanes and not lane else _PLACES),
+                    to=random.choice(_PLACES[:2] if topic.lanes and not lane else _PLACES),
                     value=random.randrange(0, 1_000),
                     lane=lane,
                 )
@@ -282,7 +318,7 @@ def _crash_at_op(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
 
 
 def _crash_on_frame(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
-    moment = random.choice(("confirm", "deliver", "settle", "settled", "sync", "sync"))
+    moment: plan.Moment = random.choice(("confirm", "deliver", "settle", "settled", "sync", "sync"))
     return plan.Crash(at_ms=at_ms, power=random.random() < 0.8, down_ms=random.choice((1, 100)), on=moment)
 
 
@@ -291,7 +327,7 @@ def _pause_broker(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent
 
 
 def _partition(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
-    way = random.choice(("both", "to", "from"))
+    way = random.choice(_WAYS)
     return plan.Partition(at_ms=at_ms, who=_somebody(random, crowd), for_ms=random.choice((50, 500, 4_000)), way=way)
 
 
@@ -312,7 +348,7 @@ def _reset(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
 
 
 def _crash_client(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
-    on = random.choice(("", "", "deliver", "subscribe", "settle"))
+    on: plan.Turn = random.choice(("", "", "deliver", "subscribe", "settle"))
     silent = random.random() < 0.4
     return plan.CrashClient(
         at_ms=at_ms,
@@ -342,8 +378,8 @@ def _slow_disk(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
 
 
 def _fail_disk(random: Random, at_ms: int, crowd: plan.Plan) -> plan.AnyEvent:
-    kind = random.choice(("io", "denied", "descriptors", "full"))
-    op = random.choice(("sync", "write", "create", "read"))
+    kind: plan.DiskFault = random.choice(("io", "denied", "descriptors", "full"))
+    op: plan.DiskOp = random.choice(("sync", "write", "create", "read"))
     return plan.FailDisk(at_ms=at_ms, op=op, kind=kind, times=random.choice((1, 1, 5)))
 
 

@@ -185,8 +185,8 @@ class World:
             case plan.Crash() if event.after_ops:
                 self.broker.crash_later(event)
             case plan.Crash() | plan.FailDisk() if event.on:
-                self.arm(event.on, partial(self.strike, event))
-            case plan.CrashClient() | plan.Reset() if event.on:
+                self.arm(event.on, partial(self.strike_at, event))
+            case plan.CrashClient() | plan.Reset() | plan.Partition() if event.on:
                 consumer = self.consumers.get(event.who)
                 if consumer is not None:
                     consumer.strike_on = event
@@ -197,11 +197,16 @@ class World:
         """Have something strike when the next thing of a kind has happened at the broker."""
         self._armed.append((kind, strike))
 
-    def moment(self, kind: str) -> None:
+    def strike_at(self, event: plan.Crash | plan.FailDisk) -> None:
+        """The moment that a fault waited for has come."""
+        self.mark(f"{type(event).__name__} at {event.on}")
+        self.strike(event)
+
+    def moment(self, kinds: set[str]) -> None:
         """Something has just happened at the broker: faults that waited for such a thing strike now."""
         if self._armed:
-            due = [strike for on, strike in self._armed if on == kind]
-            self._armed = [(on, strike) for on, strike in self._armed if on != kind]
+            due = [strike for on, strike in self._armed if on in kinds]
+            self._armed = [(on, strike) for on, strike in self._armed if on not in kinds]
             for strike in due:
                 strike()
 
@@ -243,8 +248,12 @@ class World:
                 self.books.ground.disk_was_slow = True
                 self.after(event.for_ms * 1000, self._disk_is_fast)
             case plan.FailDisk():
-                kinds = _OPS[event.op]
-                self.broker.disk.fault = fail(ops.Kind(event.kind), lambda op: isinstance(op, kinds), event.times)
+                kinds, path = _OPS[event.op], event.path
+                self.broker.disk.fault = fail(
+                    ops.Kind(event.kind),
+                    lambda op: isinstance(op, kinds) and getattr(op, "path", "").startswith(path),
+                    event.times,
+                )
             case plan.FillDisk():
                 disk = self.broker.disk
                 disk.capacity_bytes = disk.used_bytes() + event.free_bytes

@@ -479,7 +479,7 @@ def _print_result(scenario: str, result: Result) -> None:
         f"{result.rows} events, hash {result.hash}"
     )
     if not result.verdict.is_fine:
-        typer.echo(f"  {result.invariant}: {result.text}")
+        typer.echo(f"  {result.invariant or 'missed'}: {result.text}")
         typer.echo(f"  again: dovetail sim replay {result.seed} --scenario {scenario}")
         typer.echo(f"  smaller: dovetail sim shrink --seed {result.seed} --scenario {scenario}")
 

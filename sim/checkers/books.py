@@ -21,14 +21,29 @@ from dovetail.sim.checkers.deletions import Deletions
 from dovetail.sim.checkers.deliveries import Deliveries
 from dovetail.sim.checkers.drain import Drain
 from dovetail.sim.checkers.entries import Asked, Line, parse_id
+from dovetail.sim.checkers.fanout import Fanout
 from dovetail.sim.checkers.ground import NEVER_US, SLACK_US, Ground, Violated
 from dovetail.sim.checkers.levels import Levels
 from dovetail.sim.checkers.looks import Looks
 from dovetail.sim.checkers.quotas import Quotas
 from dovetail.sim.checkers.readers import Readers
 from dovetail.sim.checkers.repairs import Repairs
+from dovetail.sim.checkers.retries import Retries
 from dovetail.sim.checkers.rows import Note, Rows
 from dovetail.sim.checkers.settles import Settles, as_item, as_outcome
+
+_KINDS: dict[type, plan.Moment] = {
+    wire.Settle: "settle",
+    wire.Ack: "settle",
+    wire.Nack: "settle",
+    wire.Subscribe: "subscribe",
+    wire.JoinGroup: "join",
+    wire.Deliver: "deliver",
+    wire.Delivery: "deliver",
+    wire.Revoke: "revoke",
+    wire.Assign: "assign",
+}
+"""What faults call the frames that they wait for, where it is the frame's type that tells."""
 
 
 class Books:
@@ -43,14 +58,24 @@ class Books:
         self.repairs = Repairs(self.ground, self._readers, self.contents, self.dead_letters)
         self.deletions = Deletions(self.ground, self._readers, self.contents, self.dead_letters)
         self._batches = Batches(self.ground, self.contents, self.dead_letters, self.repairs)
-        self.deliveries = Deliveries(self.ground, self._readers, self.contents, self._batches, self.deletions)
-        self.settles = Settles(self.ground, self._readers, self.deliveries)
+        self._fanout = Fanout(self.ground, self.contents)
+        self._retries = Retries(self.ground)
+        self.deliveries = Deliveries(
+            self.ground,
+            self._readers,
+            self.contents,
+            self._batches,
+            self.deletions,
+            self._fanout,
+            self._retries,
+        )
+        self.settles = Settles(self.ground, self._readers, self.deliveries, self._retries)
         self.levels = Levels(self.ground)
         self._quotas = Quotas(self.ground)
         self.looks = Looks(self.ground, self._readers, self.contents)
-        self.drain = Drain(self._readers, self.contents, self.dead_letters)
-        self.last_kind = ""
-        """What kind of frame passed last: faults strike at such moments."""
+        self.drain = Drain(self._readers, self.contents, self.dead_letters, self._fanout)
+        self.passed: set[str] = set()
+        """What kinds of frames passed last, in one piece: faults strike at such moments."""
         self._closing: dict[int, Line] = {}
         """Connections that are over but for the broker's last words."""
         self._deaf_until_us = 0
@@ -76,6 +101,7 @@ class Books:
         self._closing.clear()
         self.levels.broker_died()
         self.looks.broker_died()
+        self.deliveries.broker_died()
         self._readers.broker_died(now_us)
 
     # Connections
@@ -108,6 +134,7 @@ class Books:
         if line is None:
             return
         line.heard_us = now_us
+        self.passed.clear()
         for frame in line.reads.feed(data):
             if isinstance(frame, frames.FrameError):
                 raise Violated("I-SIM", f"{line.name} sent a frame that is wrong: {frame.text}")
@@ -124,6 +151,7 @@ class Books:
     def sent(self, number: int, data: bytes, now_us: int, due_us: int) -> None:
         """Bytes left the broker for a client."""
         self.ground.now_us = now_us
+        self.passed.clear()
         line = self.ground.lines.get(number) or self._closing.pop(number, None)
         if line is None:
             return
@@ -146,7 +174,7 @@ class Books:
     # Requests
 
     def _request(self, line: Line, request: wire.Request, now_us: int, latency_us: int) -> tuple[int, ...]:
-        self.last_kind = request.TYPE.name.lower()
+        self.passed.add(_KINDS.get(type(request), ""))
         match request:
             case wire.Produce():
                 self._quotas.asked(line, request, now_us)
@@ -159,7 +187,6 @@ class Books:
                     self.looks.asked(self.deliveries.hold(line, item.lease), item)
                 return tuple([self.settles.asked(line, item) for item in request.items])
             case wire.Ack() | wire.Nack():
-                self.last_kind = "settle"
                 self.looks.asked(self.deliveries.hold(line, as_item(request).lease), as_item(request))
                 return (self.settles.asked(line, as_item(request)),)
             case wire.Hello():
@@ -197,7 +224,6 @@ class Books:
     # Answers
 
     def _answer(self, line: Line, asked: Asked, answer: wire.Answer | wire.Refusal, now_us: int) -> None:
-        self.last_kind = "answer"
         if self.levels.changes:
             self.levels.answered(line, asked, answer, now_us, self.contents.is_repeated(asked.request))
         if isinstance(asked.request, wire.Produce | wire.Publish):
@@ -209,16 +235,21 @@ class Books:
             case request, wire.Refusal():
                 self._refused(line, request, answer, asked, now_us)
             case wire.Produce() as request, wire.ProduceAnswer():
-                self.last_kind = "answer" if request.delay_ms else "confirm"
+                if not request.delay_ms:
+                    self.passed.add("confirm")
                 self.contents.stored_batch(line, request, answer, asked, now_us)
+                if not request.delay_ms and not self.contents.is_repeated(request):
+                    log = (request.topic, answer.partition, answer.lane)
+                    self._fanout.confirmed(log, answer.base_offset, asked.at_us)
             case wire.Publish() as request, wire.PublishAnswer():
-                self.last_kind = "confirm"
+                self.passed.add("confirm")
                 log, offset = parse_id(answer.message_id)
                 self.contents.confirm(line, log, offset, [request.payload], asked, now_us)
+                self._fanout.confirmed(log, offset, asked.at_us)
             case wire.Subscribe() as request, wire.SubscribeAnswer():
-                self._readers.subscribed(line, request, answer.subscription_id)
+                self._readers.subscribed(line, request, answer.subscription_id, now_us)
             case wire.Settle() as request, wire.SettleAnswer():
-                self.last_kind = "settled"
+                self.passed.add("settled")
                 self.settles.all_answered(line, request, answer, asked, now_us)
                 for item, outcome in zip(request.items, answer.outcomes, strict=True):
                     self.looks.settled(self.deliveries.hold(line, item.lease), item, outcome)
@@ -247,19 +278,20 @@ class Books:
     # What nobody asked for
 
     def _push(self, line: Line, message: wire.Request | wire.Push, now_us: int, latency_us: int) -> None:
+        self.passed.add(_KINDS.get(type(message), ""))
         match message:
             case wire.Deliver():
-                self.last_kind = "deliver"
                 self.deliveries.delivered_batches(line, message, now_us, latency_us)
                 self.looks.delivered(self.deliveries.hold(line, message.lease), message)
             case wire.Delivery():
-                self.last_kind = "deliver"
                 self.deliveries.delivered_single(line, message, now_us, latency_us)
             case wire.Revoke():
                 self._rows.partitions(line, "revoke", message)
                 line.revoked |= {(message.group, (each.topic, each.partition)) for each in message.partitions}
+                self.deliveries.asked_back(line, message, now_us)
             case wire.Assign():
                 self._rows.partitions(line, "assign", message)
+                self.deliveries.assigned(line, message)
             case wire.Error():
                 self._error(line, message, now_us)
             case _:
@@ -270,6 +302,8 @@ class Books:
         self._rows.note(line.name, "error", detail=error.text, connection=line.number)
         if error.code == frames.ErrorCode.LEVEL:
             self.levels.told(line, error.text)
+        if error.code == frames.ErrorCode.OVERTAKEN:
+            self._fanout.skipped(line, error.text)
         if error.code == frames.ErrorCode.SESSION_ENDED and "heard" in error.text:
             silent_us = now_us - line.heard_us
             limit_us = (self.ground.plan.broker.session_timeout_ms - SEEN_MS) * 1000 - SLACK_US

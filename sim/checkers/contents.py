@@ -15,7 +15,7 @@ from dovetail.core.codes import Priority, Status
 from dovetail.runtime.storage.codecs import CODECS
 from dovetail.sim import plan
 from dovetail.sim.checkers.entries import Asked, Line, Log, LogKey
-from dovetail.sim.checkers.ground import SLACK_US, Ground, Violated
+from dovetail.sim.checkers.ground import SLACK_US, WALL_MS, Ground, Violated
 from dovetail.sim.checkers.levels import is_throttled
 from dovetail.sim.checkers.readers import Readers
 
@@ -183,6 +183,16 @@ class Contents:
     def expiry_ms(self, value: bytes) -> int | None:
         """When a message has outlived its time, by the broker's wall clock."""
         return None if value in self._ambiguous else self.expires_at_ms.get(value)
+
+    def may_be_over(self, value: bytes) -> bool:
+        """Whether a message's time to live may have passed."""
+        if value not in self.mortal:
+            return False
+        expires_at_ms = self.expiry_ms(value)
+        return expires_at_ms is None or not self._ground.honest or expires_at_ms * 1000 <= self._now_us()
+
+    def _now_us(self) -> int:
+        return WALL_MS * 1000 + self._ground.now_us + SLACK_US
 
     def is_repeated(self, request: wire.Request) -> bool:
         """Whether it is a publish of what an idempotent producer had sent before: that may be stored already."""

@@ -16,31 +16,60 @@ from dovetail.core import wire
 from dovetail.sim.checkers.batches import Batches
 from dovetail.sim.checkers.contents import Contents
 from dovetail.sim.checkers.deletions import Deletions
-from dovetail.sim.checkers.entries import ROUNDING_US, Hold, Line, LogKey, Message, Reader, Sub, parse_id
-from dovetail.sim.checkers.ground import SLACK_US, UNCERTAIN_US, WALL_MS, Ground, Violated
+from dovetail.sim.checkers.entries import Hold, Line, LogKey, Message, Reader, Sub, parse_id
+from dovetail.sim.checkers.fanout import Fanout
+from dovetail.sim.checkers.ground import NEVER_US, SLACK_US, UNCERTAIN_US, WALL_MS, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
+from dovetail.sim.checkers.retries import Retries
 
 
 class Deliveries:
     """Every lease that was given."""
 
     def __init__(
-        self, ground: Ground, readers: Readers, contents: Contents, batches: Batches, deletions: Deletions
+        self,
+        ground: Ground,
+        readers: Readers,
+        contents: Contents,
+        batches: Batches,
+        deletions: Deletions,
+        fanout: Fanout,
+        retries: Retries,
     ) -> None:
         self._ground = ground
         self._readers = readers
         self._contents = contents
         self._batches = batches
         self._deletions = deletions
+        self._fanout = fanout
+        self._retries = retries
         self._holds: dict[tuple[int, int], Hold] = {}
         """Leases by connection and number."""
         self._keyed = {topic.name: topic for topic in ground.plan.topics if topic.keys}
+        self._assigned: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
+        """By group and member, who keeps them on a new connection, the partitions that it has, and until when what is
+        sent of each may have been decided."""
         self.delivered = 0
         self.redelivered = 0
+
+    def broker_died(self) -> None:
+        """Memberships end with the process."""
+        self._assigned.clear()
 
     def hold(self, line: Line, lease: int) -> Hold | None:
         """What a connection was given under a number."""
         return self._holds.get((line.number, lease))
+
+    def assigned(self, line: Line, message: wire.Assign) -> None:
+        """A member is told all that it has."""
+        self._assigned[message.group, line.name] = {
+            (each.topic, each.partition): NEVER_US for each in message.partitions
+        }
+
+    def asked_back(self, line: Line, message: wire.Revoke, now_us: int) -> None:
+        """A member is asked to give partitions up: it gets nothing more of them but what was decided before."""
+        mine = self._assigned.setdefault((message.group, line.name), {})
+        mine.update({(each.topic, each.partition): now_us for each in message.partitions})
 
     def joined(self, line: Line, group: str, now_us: int) -> None:
         """A member joins, or gives up what was revoked: what it still held of that returns to the group."""
@@ -114,9 +143,11 @@ class Deliveries:
         if known.gone_us >= 0:
             self._deletions.check(known, log, ranges, granted_us if lease else now_us - UNCERTAIN_US)
         if sub.group in self._readers.partitioned:
-            self._check_owner(sub, reader, log, now_us)
+            self._check_owner(sub, reader, log, now_us, granted_us if lease else now_us - UNCERTAIN_US)
         self._check_order(sub, reader, log, ranges, now_us)
+        self._fanout.delivered(sub, log, ranges)
         for first, last in ranges:
+            self._retries.check_length(hold, first, last)
             hold.open += last - first + 1
             for offset in range(first, last + 1):
                 self._check_delivery(reader, reader.at(offset), hold, offset, now_us)
@@ -134,8 +165,12 @@ class Deliveries:
             return now_us - UNCERTAIN_US
         return min(now_us, (deadline_ms - WALL_MS) * 1000 - self._ground.lease_us)
 
-    def _check_owner(self, sub: Sub, reader: Reader, log: LogKey, now_us: int) -> None:
-        """In a partitioned group nobody gets messages of a partition while another member holds some (I-OWNER)."""
+    def _check_owner(self, sub: Sub, reader: Reader, log: LogKey, now_us: int, granted_us: int) -> None:
+        """In a partitioned group nobody gets messages of a partition that is not theirs, or while another member holds
+        some of it (I-OWNER)."""
+        until_us = self._assigned.get((sub.group, sub.line.name), {}).get(log[:2], -1)
+        text = f"{log} goes to {sub.line.name}, who was not told that it has it"
+        self._ground.judge("I-OWNER", granted_us <= until_us + SLACK_US, text)
         for line in self._ground.lines.values():
             for other in line.subs.values():
                 if other is sub or other.group != sub.group or line is sub.line:
@@ -189,22 +224,15 @@ class Deliveries:
             if not message.over and not reader.seeking:
                 self._check_exclusive(before, hold, where, now_us)
             self._check_cause(reader, message, before, hold, where)
-            self._check_wait(reader, message, hold, where)
         if hold.attempt:
+            self._retries.delivered(reader, message, hold, offset, now_us)
+            self._retries.check_told(reader, message, hold, offset)
             self._check_attempt(reader, message, hold, offset)
         message.hold = hold
         message.for_good = message.perhaps = False
         message.over = hold.lease == 0
         message.acked_us = now_us if hold.lease == 0 else -1
         message.acked_life = self._ground.life
-
-    def _check_wait(self, reader: Reader, message: Message, hold: Hold, where: str) -> None:
-        """What failed is not tried again before its time (I-BACKOFF)."""
-        not_before_us, life, since_us = message.waits
-        is_known = life == self._ground.life and self._ground.honest and hold.lease > 0
-        if is_known and not (message.excused or reader.seeking or reader.sought_us >= since_us):
-            early_us = not_before_us - hold.granted_us
-            self._ground.judge("I-BACKOFF", early_us <= ROUNDING_US, f"{where} is tried again {early_us} us too early")
 
     def _check_key(self, reader: Reader, hold: Hold, offset: int, now_us: int) -> None:
         """In a key-ordered group one key's messages are at one member at a time (I-KEY)."""

@@ -12,16 +12,18 @@ from dovetail.core import names
 from dovetail.sim.checkers.contents import Contents
 from dovetail.sim.checkers.dead_letters import DeadLetters
 from dovetail.sim.checkers.entries import LogKey, Message
+from dovetail.sim.checkers.fanout import Fanout
 from dovetail.sim.checkers.readers import Readers
 
 
 class Drain:
     """Asks the books what is left."""
 
-    def __init__(self, readers: Readers, contents: Contents, dead_letters: DeadLetters) -> None:
+    def __init__(self, readers: Readers, contents: Contents, dead_letters: DeadLetters, fanout: Fanout) -> None:
         self._readers = readers
         self._contents = contents
         self._dead_letters = dead_letters
+        self._fanout = fanout
         self._waited_for: tuple[str, LogKey, int] | None = None
         """A message that was not settled when this was asked last."""
 
@@ -30,11 +32,11 @@ class Drain:
         if self._waited_for is not None and self._is_owed(*self._waited_for):
             return False
         self._waited_for = next(((*pair, offset) for pair in self._pairs() for offset in self._owed(*pair)), None)
-        return self._waited_for is None and not self._promised(0)
+        return self._waited_for is None and not self._promised(0) and not self._fanout.left()
 
     def left(self, now_us: int) -> list[str]:
         """What is left, in words."""
-        left = self._promised(now_us)
+        left = [*self._promised(now_us), *self._fanout.left()]
         for group, log in self._pairs():
             todo = sorted(self._owed(group, log))
             if todo:
@@ -72,7 +74,7 @@ class Drain:
     def _is_owed(self, group: str, log: LogKey, offset: int) -> bool:
         reader, known = self._readers.reader(group, log), self._contents.logs[log]
         value, message = known.content.get(offset), reader.messages.get(offset)
-        if value is None or value in self._contents.mortal or offset in known.excused:
+        if value is None or offset in known.excused or self._contents.may_be_over(value):
             return False
         if offset < max(reader.skipped_below, known.gone_below):
             return False

@@ -55,12 +55,14 @@ class Message:
         "failures",
         "for_good",
         "hold",
+        "not_before_life",
+        "not_before_us",
         "over",
         "perhaps",
         "poisoned",
         "rejected",
         "skipped",
-        "waits",
+        "told",
     )
 
     def __init__(self) -> None:
@@ -74,13 +76,16 @@ class Message:
         self.perhaps = False
         """It was acknowledged, and the answer is not known."""
         self.failures = 0
+        self.told: tuple[tuple[int, int], ...] = ()
+        """When a nack of it was taken, each with the broker's life."""
+        self.not_before_us = -1
+        self.not_before_life = 0
+        """When it may be tried again at the earliest, in that life of the broker."""
         self.rejected = False
         self.called_poison: set[int] = set()
         """The connections on which it was called poison, whatever the broker said."""
         self.poisoned: dict[str, int] = {}
         """Who was heard calling it poison, and in which life of the broker."""
-        self.waits: tuple[int, int, int] = (0, -1, 0)
-        """It failed and goes out no sooner than this, in this life of the broker, as was decided then."""
         self.dead = 0
         self.skipped = False
         self.excused = False
@@ -120,18 +125,38 @@ class Reader:
 class Sub:
     """A subscription on a connection."""
 
-    __slots__ = ("auto_ack", "credit", "fresh", "fresh_us", "group", "holds", "line", "over", "pattern")
+    __slots__ = (
+        "auto_ack",
+        "credit",
+        "following",
+        "fresh",
+        "fresh_us",
+        "group",
+        "holds",
+        "line",
+        "over",
+        "pattern",
+        "since_us",
+    )
 
-    def __init__(self, line: Line, group: str, pattern: str, credit: int, auto_ack: bool) -> None:
+    def __init__(self, line: Line, group: str, pattern: str, credit: int, auto_ack: bool, since_us: int = 0) -> None:
         self.line = line
         self.group = group
         self.pattern = pattern
         self.credit = credit
         self.auto_ack = auto_ack
+        self.since_us = since_us
+        self.following: dict[LogKey, int] = {}
+        """What comes next in each log, for a subscriber without a group."""
         self.holds: dict[int, Hold] = {}
         self.fresh: dict[LogKey, int] = {}
         self.fresh_us: dict[LogKey, int] = {}
         self.over = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is in no group, and what it gets is settled when it is sent."""
+        return self.auto_ack and self.group.startswith("~")
 
     def end(self) -> None:
         """It is over, and so is every lease that it gave."""

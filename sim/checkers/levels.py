@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dovetail.core import wire
 from dovetail.core.codes import Priority, Status
+from dovetail.sim import plan
 from dovetail.sim.checkers.entries import ROUNDING_US, Asked, Line
 from dovetail.sim.checkers.ground import Ground
 
-WORDS = ("normal", "throttled", "read-only", "maintenance", "emergency")
+WORDS: tuple[plan.Level, ...] = ("normal", "throttled", "read-only", "maintenance", "emergency")
 """From everything to little."""
 NORMAL, THROTTLED, READ_ONLY, MAINTENANCE, EMERGENCY = range(5)
 HELD_BACK_US = 100_000
@@ -43,7 +44,7 @@ class Levels:
 
     # What asks for a level
 
-    def set_by_operator(self, word: str) -> None:
+    def set_by_operator(self, word: plan.Level) -> None:
         """An operator asks for a level, or takes back what operators asked for."""
         self._ask("operator", WORDS.index(word))
 
@@ -97,7 +98,7 @@ class Levels:
 
     def told(self, line: Line, text: str) -> None:
         """A connection is told of a level."""
-        said = WORDS.index(text.partition("level is ")[2].partition(":")[0])
+        said = [str(word) for word in WORDS].index(text.partition("level is ")[2].partition(":")[0])
         untold = self._untold.get(line.number, [])
         if untold and untold[0][1] == said:
             untold.pop(0)

@@ -45,7 +45,7 @@ class Readers:
         """Who has a view of a topic's logs."""
         return [(key[0], key[1:]) for key in sorted(self.all) if key[1] == topic]
 
-    def subscribed(self, line: Line, request: wire.Subscribe, number: str) -> None:
+    def subscribed(self, line: Line, request: wire.Subscribe, number: str, now_us: int) -> None:
         """A subscription stands."""
         group = request.group or f"~{line.number}"
         if request.group:
@@ -53,7 +53,7 @@ class Readers:
             if request.auto_ack:
                 self.careless.add(request.group)
         self.disturbed_us.setdefault(group, -1)
-        line.subs[number] = Sub(line, group, request.pattern, request.max_inflight or 100, request.auto_ack)
+        line.subs[number] = Sub(line, group, request.pattern, request.max_inflight or 100, request.auto_ack, now_us)
         mode = "auto-ack" if request.auto_ack else ""
         self._ground.rows.member(line, "subscribe", group, topic=request.pattern, mode=mode)
 

@@ -14,15 +14,17 @@ from dovetail.sim.checkers.deliveries import Deliveries
 from dovetail.sim.checkers.entries import Asked, Hold, Line, Message, parse_id
 from dovetail.sim.checkers.ground import POISON_MEMBERS, SLACK_US, UNCERTAIN_US, Ground, Violated
 from dovetail.sim.checkers.readers import Readers
+from dovetail.sim.checkers.retries import Retries
 
 
 class Settles:
     """Every settle, from its request to its answer."""
 
-    def __init__(self, ground: Ground, readers: Readers, deliveries: Deliveries) -> None:
+    def __init__(self, ground: Ground, readers: Readers, deliveries: Deliveries, retries: Retries) -> None:
         self._ground = ground
         self._readers = readers
         self._deliveries = deliveries
+        self._retries = retries
         self.settled = 0
 
     def asked(self, line: Line, item: wire.SettleItem) -> bool:
@@ -88,23 +90,22 @@ class Settles:
             elif outcome.action == Outcome.DROPPED:
                 message.skipped = True
             elif item.action == SettleAction.NACK and not sought:
-                self._failed(message, hold, item, outcome, asked, f"{hold.log[0]}:{hold.log[1]}:{offset}")
+                self._failed(message, hold, item, outcome, f"{hold.log[0]}:{hold.log[1]}:{offset}")
+            if outcome.action == Outcome.REQUEUED and message.hold is hold:
+                self._retries.told(message, hold.attempt, item.delay_ms, asked.at_us, now_us)
         return None
 
     def _failed(
-        self, message: Message, hold: Hold, item: wire.SettleItem, outcome: wire.SettleOutcome, asked: Asked, where: str
+        self, message: Message, hold: Hold, item: wire.SettleItem, outcome: wire.SettleOutcome, where: str
     ) -> None:
-        """An attempt failed: the message dies if two members called it poison, else it waits for its next one."""
-        life = self._ground.life
+        """An attempt failed: the message dies if two members called it poison."""
         if item.reason == NackReason.POISON:
+            life = self._ground.life
             message.poisoned[hold.line.name] = life
             voices = sum(said == life for said in message.poisoned.values())
             is_dead = outcome.action == Outcome.DEAD_LETTERED
             text = f"{where} is to be tried again, but {voices} members called it poison"
             self._ground.judge("I-DEAD", voices < POISON_MEMBERS or is_dead, text)
-        if outcome.action == Outcome.REQUEUED and (item.delay_ms or hold.attempt):
-            wait_ms = item.delay_ms or backoff_ms(hold.attempt)
-            message.waits = (asked.at_us + wait_ms * 1000, life, asked.at_us)
 
     def all_answered(
         self, line: Line, request: wire.Settle, answer: wire.SettleAnswer, asked: Asked, now_us: int
@@ -124,11 +125,6 @@ class Settles:
             reader = self._readers.reader(hold.sub.group, hold.log)
             for offset in range(item.first, item.last + 1):
                 reader.at(offset).for_good = True
-
-
-def backoff_ms(attempt: int) -> int:
-    """How long a message waits at least for another try after this one failed: 0, 1, 2, 4 s and so on up to 60."""
-    return 0 if attempt == 1 else min(60_000, 1_000 << (attempt - 2))
 
 
 def as_item(request: wire.Ack | wire.Nack) -> wire.SettleItem:

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from dovetail.cli import app as dovetail
 from dovetail.cli.sim import app
-from dovetail.sim.campaign import quick, summary
+from dovetail.sim.campaign import SEEDS_FOR_ALL, quick, summary
+from dovetail.sim.marks import PROMISES
 from dovetail.sim.run import Result, Verdict
 
 runner = CliRunner()
@@ -53,7 +55,7 @@ def test_a_page_that_can_not_be_written_is_said_before_the_run(tmp_path: Path) -
 
 def test_each_kind_of_failure_has_its_exit_code() -> None:
     codes = {verdict: verdict.exit_code for verdict in Verdict}
-    assert codes == {"ok": 0, "damaged": 0, "crash": 3, "safety": 4, "liveness": 5, "nondeterminism": 6}
+    assert codes == {"ok": 0, "damaged": 0, "missed": 1, "crash": 3, "safety": 4, "liveness": 5, "nondeterminism": 6}
 
 
 def test_a_campaign_says_what_it_did_not_reach() -> None:
@@ -64,3 +66,12 @@ def test_a_campaign_says_what_it_did_not_reach() -> None:
     bad = summary([Result("swarm", 1, Verdict.LIVENESS), Result("swarm", 2, Verdict.SAFETY)])
     assert bad.exit_code == 5
     assert "I-LOST" in bad.unevaluated
+
+
+def test_a_promise_that_a_whole_campaign_never_put_to_the_test_counts_as_broken() -> None:
+    fine = [Result("swarm", seed, Verdict.OK, evaluated=dict.fromkeys(PROMISES, 1)) for seed in range(SEEDS_FOR_ALL)]
+    idle = [replace(each, evaluated={"I-LOST": 1}) for each in fine]
+    assert summary(fine).exit_code == 0
+    assert summary(idle).exit_code == 4
+    assert summary(idle[1:]).exit_code == 0
+    assert summary([replace(each, name="long-pause") for each in idle]).exit_code == 0
