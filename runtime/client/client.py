@@ -26,6 +26,7 @@ from msgspec import Struct
 from dovetail.core import names
 from dovetail.core.codes import Status, Whence
 from dovetail.core.wire import (
+    TEXT_BYTES_MAX,
     Answer,
     Assign,
     Commit,
@@ -136,6 +137,9 @@ def connect(
     backoff            the waits between tries; default 50ms, doubling up to 5s, half of each random
     """
     place = address.parse(url)
+    for what, text in (("name", name or ""), ("token", token)):
+        if (size := len(text.encode())) > TEXT_BYTES_MAX:
+            raise ValueError(f"the {what} has {size} bytes, the most is {TEXT_BYTES_MAX}")
     return Client(
         place,
         name=name or made_up_name(),
@@ -585,6 +589,10 @@ class Client:
                 self._last_problem = str(error) if self._tls else f"{error}; is it {address.SECURE}:// there, with TLS?"
             except OSError as error:
                 self._last_problem = str(error)
+            except ValueError as error:
+                # A host's name that no look-up takes.
+                self._fail(Disconnected(f"{self._address} is no address: {error}"))
+                return
             else:
                 since = loop.time()
                 await self._until_lost()

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 Duration: TypeAlias = str | int | float | timedelta
 """A text like "500ms" or "7d", a number of seconds, or a timedelta."""
 
+LONGEST_MS: Final = 1 << 63
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
@@ -25,8 +26,8 @@ def milliseconds(duration: Duration) -> int:
         exact = duration / timedelta(milliseconds=1)
     else:
         exact = duration * 1000
-    if not 0 <= exact < math.inf:
-        raise ValueError(f"a duration is 0 or more and ends some day, this is {duration!r}")
+    if not 0 <= exact < LONGEST_MS:
+        raise ValueError(f"a duration is 0 or more and less than 292 million years, this is {duration!r}")
     # Two and a half microseconds of slack, so that 0.1 s is 100 ms although 0.1 is no binary number.
     return math.ceil(exact - 2.5e-3)
 

@@ -6,13 +6,14 @@ Never     opens, writes or waits: it turns requests into bytes, and bytes into e
 """
 
 from collections.abc import Callable
+from struct import error as StructError
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from dovetail.core import frames, wire
 from dovetail.core.frames import Frame, FrameError, FrameType
-from dovetail.core.wire import Answer, Error, Produce, Push, Refusal, Request, WireError
+from dovetail.core.wire import Answer, EncodeError, Error, Produce, Push, Refusal, Request, WireError
 
 _CORRELATIONS: Final = 1 << 32
 
@@ -113,5 +114,8 @@ def _encode(request: Request, correlation: int | None) -> tuple[bytes, ...]:
         head = request.encode_head(len(request.batch))
         size = len(head) + len(request.batch)
         return frames.header(request.TYPE, size, correlation) + head, request.batch
-    payload = request.encode()
+    try:
+        payload = request.encode()
+    except StructError as error:
+        raise EncodeError(f"{error}: not every number fits {request!r:.500}") from None
     return (frames.encode(request.TYPE, payload, correlation),)

@@ -65,6 +65,7 @@ _RECORD_OVERHEAD_BYTES: Final = 16
 _KEPT_NAMES: Final = 4096
 _NOBODY: Final = (-1, -1, -1)
 _EPOCH_MAX: Final = 0x7FFF
+_PARTITION_MAX: Final = 0x7FFFFFFF
 _NOT_KNOWN: Final = -1
 
 V = TypeVar("V")
@@ -207,21 +208,21 @@ class Producer:
         # This runs once per message: what most messages do without is looked at only where it is there.
         name = self._topic_for(topic) if topic is not None or self._topic is None else self._topic
         lane = 0 if priority == "normal" else _chosen("priority", _PRIORITIES, priority)
-        if isinstance(key, str):
-            key = key.encode()
-        value_bytes = value.encode() if isinstance(value, str) else bytes(value)
+        key_bytes = None if key is None else _content("key", key)
+        value_bytes = _content("value", value)
         if partition is None:
             partition = ANY
             if key is not None or self._partitioner.needs_count:
-                partition = self._partitioner.choose(name, key, await self._home.partition_count(name))
-        elif partition < 0:
-            raise ValueError(f"a partition is 0 or more, this is {partition}")
+                partition = self._partitioner.choose(name, key_bytes, await self._home.partition_count(name))
+        elif not 0 <= partition <= _PARTITION_MAX:
+            raise ValueError(f"a partition is 0 to {_PARTITION_MAX}, this is {partition}")
+        said = _record_headers(headers) if headers else ()
         route = Route(name, partition, milliseconds(delay) if delay else 0, milliseconds(ttl) if ttl else 0, lane)
         while self._outbox.full:
             await self._wait_for_room()
         if self._closed:
             raise self._failure or ValueError("the producer is closed: send while it is open")
-        return self._add(route, (key, value_bytes, _record_headers(headers) if headers else ()))
+        return self._add(route, (key_bytes, value_bytes, said))
 
     async def publish(
         self,
@@ -441,9 +442,29 @@ def _size(record: NewRecord) -> int:
     return size
 
 
+def _content(what: str, content: Value) -> bytes:
+    """As bytes; whatever is neither bytes nor text is refused here, where nobody else's message waits with it."""
+    if type(content) is bytes:
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    try:
+        return bytes(memoryview(content))
+    except TypeError:
+        raise TypeError(f"a {what} is bytes or str, this is {type(content).__name__}: encode it first") from None
+
+
 def _record_headers(headers: Headers) -> RecordHeaders:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple([(name, value.encode() if isinstance(value, str) else value) for name, value in pairs])
+    named = [(_header_name(name), value) for name, value in pairs]
+    return tuple([(name, value if value is None else _content("header's value", value)) for name, value in named])
+
+
+def _header_name(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name is str, this is {type(name).__name__}")
+    name.encode()  # raises where there are no bytes for it
+    return name
 
 
 def _check_at_least(name: str, value: float, least: int) -> None:

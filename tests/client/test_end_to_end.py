@@ -4,11 +4,12 @@ import asyncio
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dovetail.core.codes import Status
-from dovetail.runtime.client import Backoff, Client, Message, Outcome, Refused, Subscription, connect
+from dovetail.runtime.client import Backoff, Client, Disconnected, Message, Outcome, Refused, Subscription, connect
 from dovetail.runtime.client import subscription as subscriptions
 from dovetail.runtime.client.partitioning import PartitionerName
 from dovetail.runtime.client.producer import CompressionName, Priority
@@ -234,6 +235,51 @@ async def test_a_message_over_the_limit_is_refused_and_its_neighbours_are_stored
         assert [type(result).__name__ for result in results] == ["Receipt", "Refused", "Receipt"]
         (topic,) = await dv.topics("t")
         assert topic.messages == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": 5},
+        {"value": [1, 2]},
+        {"key": [1]},
+        {"headers": {"h": [1]}},
+        {"headers": [("h\ud800", "v")]},
+        {"headers": [(b"h", b"v")]},
+        {"partition": 1 << 31},
+        {"ttl": 1 << 60},
+    ],
+    ids=str,
+)
+async def test_a_wrong_argument_is_raised_at_once_and_costs_nobody_else_anything(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv, dv.producer("orders") as producer:
+        neighbour = await producer.send("fine")
+        with pytest.raises((TypeError, ValueError)):
+            await producer.send(**{"value": "wrong", **wrong})
+        assert (await neighbour).offset == 0
+
+
+async def test_a_number_that_no_frame_can_carry_is_a_wrong_argument(tmp_path: Path) -> None:
+    async with serving(config(tmp_path)) as broker, connect(broker.url) as dv:
+        await dv.publish("orders", "x")
+        for call in (dv.fetch("orders", offset=-1), dv.commit("g", "orders", 1 << 64), dv.seek("g", "orders", to=-1)):
+            with pytest.raises(ValueError, match="not every number fits"):
+                await call
+        assert [message.text for message in (await dv.fetch("orders")).messages] == ["x"]
+
+
+@pytest.mark.parametrize("wrong", [{"name": "n" * 70_000}, {"token": "t" * 70_000}, {"name": "\ud800"}], ids=str)
+def test_a_name_or_token_that_can_not_be_sent_is_a_wrong_argument(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"bytes|encode"):
+        connect(**wrong)  # type: ignore[arg-type]  # each is a text
+
+
+async def test_an_address_that_can_not_be_looked_up_is_said_at_once() -> None:
+    with pytest.raises(Disconnected, match="no address"):
+        async with connect("a" * 70 + ".example"):
+            """Not reached."""
 
 
 async def test_the_broker_s_reason_reaches_the_caller(tmp_path: Path) -> None:
