@@ -4,7 +4,7 @@ Where an event belongs to something that can be followed, `correlation_id` says 
 message's id (`topic:partition:offset`) from its arrival to its settle, `lsn:N` for the journal.
 
 Promises  a level can be changed while the broker runs; operations that took longer than `SLOW_S` are logged.
-Never     logs a token or a payload; costs nothing for what is not logged.
+Never     logs a token or a payload; costs nothing for what is not logged; fails because a line can't be written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
 from typing import Any, TextIO
 
 import structlog
@@ -65,8 +66,9 @@ class _Printer:
         self._out = out
 
     def msg(self, message: str) -> None:
-        """One line."""
-        print(message, file=self._out or sys.stderr, flush=True)
+        """One line; lost where nobody reads it any more, or its disk is full: whoever logs has more important work."""
+        with suppress(OSError, ValueError):
+            print(message, file=self._out or sys.stderr, flush=True)
 
     debug = info = warning = warn = error = critical = fatal = exception = failure = err = log = msg
 

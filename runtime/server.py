@@ -385,17 +385,18 @@ class Server:
         self._ticking = False
         if self._over or self.failure.done():
             return
-        now = clock()
+        try:
+            self._turn(clock())
+        except Exception as error:
+            self._bug(error)
+
+    def _turn(self, now: Now) -> None:
         for session in self.node.unread(now):
             if session in self._protocols:
                 self.node.wrote(session, self._protocols[session].transport.get_write_buffer_size())
-        try:
-            self.node.tick(now)
-            more = self._checkpointer.advance(now)
-            self._housekeeper.advance(now)
-        except Exception as error:
-            self._bug(error)
-            return
+        self.node.tick(now)
+        more = self._checkpointer.advance(now)
+        self._housekeeper.advance(now)
         took_ms = time.monotonic_ns() // 1_000_000 - now.mono_ms
         if took_ms > SLOW_S * 1000:
             lsn = f"lsn:{self.node.state.durable.lsn}"
@@ -485,9 +486,9 @@ class Server:
         """Stop at once: no answer leaves after this, and nothing is written."""
         if self.failure.done():
             return
-        log.critical("broker stops", reason=text, exit_code=int(code))
         self.failure.set_result(Failure(text, code))
         self._idle.set()
+        log.critical("broker stops", reason=text, exit_code=int(code))
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
 
