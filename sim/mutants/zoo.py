@@ -237,8 +237,8 @@ ZOO = (
         "dovetail.core.connection",
         "Pipelined requests are answered as they finish: a client takes one message's confirmation for another's.",
         "            while self._turns and self._turns[0] in self._ready:\n"
-        "                self.out.append(self._ready.pop(self._turns.popleft()))\n",
-        "            self._turns.remove(number)\n            self.out.append(self._ready.pop(number))\n",
+        "                due = self._ready.pop(self._turns.popleft())\n",
+        "            self._turns.remove(number)\n            while due := self._ready.pop(number, b''):\n",
     ),
     Mutant(
         "split-frame-mangled",
