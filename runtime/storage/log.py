@@ -335,9 +335,35 @@ class LogFiles:
             yield from remove_file(path)
         self.has_new_names = True
 
-    def replace_part(self, part: Part, entries: Sequence[Entry]) -> Task[None]:
-        """Put other entries for the same offsets in a part's place, all at once."""
-        buffers = [entry.header + entry.batch for entry in entries]
+    def replace_behind(self, part: Part | None, position: int, start: int, entries: Sequence[Entry]) -> Task[None]:
+        """Put entries that begin at offset `start` in the place of all that lies behind `position` of `part` (None: of
+        everything): a crash leaves what was there, or the entries, with parts behind them that are there again."""
+        kept = b""
+        if part is not None:
+            if not entries and part is self.parts[-1] and part.size == position:
+                self.end = start
+                return
+            if position:
+                kept = yield Read(part.path, 0, position)
+        elif entries:
+            yield MakeDir(parent(self.directory))
+            yield MakeDir(self.directory)
+            part = next((each for each in self.parts if each.base == start), Part(self.directory, start))
+        if part is not None:
+            yield from self.replace_part(part, entries, kept)
+            part.first_arrival_ms = part.first_arrival_ms if kept else None
+        for each in self.parts:
+            if each is not part and (part is None or each.base > part.base):
+                yield from self.remove_part(each)
+        self.parts = [each for each in self.parts if part is not None and each.base < part.base]
+        self.parts += [part] if part is not None else []
+        self.end = entries[-1].last + 1 if entries else start
+        self._newest_ms = None
+        self.has_new_names = True
+
+    def replace_part(self, part: Part, entries: Sequence[Entry], kept: bytes = b"") -> Task[None]:
+        """Put other entries for the same offsets in a part's place, behind what is kept of it, all at once."""
+        buffers = [kept, *(entry.header + entry.batch for entry in entries)]
         yield from replace_file(part.path, buffers)
         part.size = sum(map(len, buffers))
         index = yield from self.rebuild_index(part)

@@ -194,13 +194,13 @@ def _go_on_without(options: StoreOptions, found: Examined) -> Task[Recovered]:
     logs.know(durable)
     for each in surveys:
         files, log = each.files, durable.logs[each.files.log]
-        known = yield from salvage.entries_behind(files, each.part, each.position)
-        known.update(have.get(log.id, {}))
-        if each.found < each.end:
+        behind = yield from salvage.entries_behind(files, each.part, each.position)
+        start = each.found if each.part else min(log.start, each.end)
+        entries, lost = salvage.fill(files, behind | have.get(log.id, {}), start, log.end)
+        findings += lost
+        if not salvage.is_all_of(files, each.part, each.position, behind, entries):
             yield from salvage.put_aside(files, each.part, each.position, durable.lsn)
-        yield from files.cut(each.part, each.position)
-        files.end = each.found if each.part else min(log.start, each.end)
-        findings += yield from salvage.fill(files, known, log.end)
+        yield from files.replace_behind(each.part, each.position, start, entries)
         findings += yield from salvage.fill_front(files, log.start)
         durable = salvage.with_end(durable, log, files.end)
         logs.files[log.id] = files

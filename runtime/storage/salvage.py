@@ -87,10 +87,18 @@ def entries_behind(files: LogFiles, part: Part | None, position: int) -> Task[di
     place = files.parts.index(part) if part is not None else 0
     for each in files.parts[place:]:
         start = position if each is part else 0
-        data: bytes = yield Read(each.path, start, each.size - start)
-        for _, entry in find_entries(data, files.log):
+        for _, entry in find_entries((yield from _rest(each, start)), files.log):
             found.setdefault(entry.base, entry)
     return found
+
+
+def is_all_of(
+    files: LogFiles, part: Part | None, position: int, behind: dict[int, Entry], used: Iterable[Entry]
+) -> bool:
+    """Whether all that lies behind a position of a log's files is in the entries that are used."""
+    place = files.parts.index(part) if part is not None else 0
+    size = sum(each.size for each in files.parts[place:]) - position
+    return size == sum(entry.size_bytes for entry in used if behind.get(entry.base) == entry)
 
 
 def put_aside(files: LogFiles, part: Part | None, position: int, lsn: int) -> Task[list[str]]:
@@ -108,26 +116,23 @@ def put_aside(files: LogFiles, part: Part | None, position: int, lsn: int) -> Ta
     return kept
 
 
-def fill(files: LogFiles, have: dict[int, Entry], end: int) -> Task[list[Finding]]:
-    """Append entries up to `end`, and those that follow without a gap; what is missing becomes a hole."""
+def fill(files: LogFiles, have: dict[int, Entry], at: int, end: int) -> tuple[list[Entry], list[Finding]]:
+    """The entries from offset `at` up to `end`, and those that follow without a gap; what is missing is a hole."""
     findings: list[Finding] = []
     entries: list[Entry] = []
-    at = files.end
-    bases = sorted(base for base in have if base >= at)
-    arrival_ms = (yield from files.last_arrival_ms()) if files.parts else 0
-    for base in [*bases, end]:
+    arrival_ms = 0
+    for base in [*sorted(base for base in have if base >= at), end]:
+        entry = have.get(base)
         if at < base and at < end:
             upto = min(base, end)
-            entries += holes(files.log, at, upto, arrival_ms)
+            entries += holes(files.log, at, upto, entry.record.arrival_ms if entry else arrival_ms)
             reason = "can't be read any more"
             findings.append(Finding(Outcome.LOST, files.directory, 0, reason, log=files.log, first=at, last=upto - 1))
             at = upto
-        entry = have.get(base)
         if entry is not None and entry.base == at:
             entries.append(entry)
             at, arrival_ms = entry.last + 1, entry.record.arrival_ms
-    yield from files.append(entries)
-    return findings
+    return entries, findings
 
 
 class Damage(Struct, frozen=True):

@@ -575,6 +575,7 @@ def test_a_journal_or_broker_json_of_another_directory_is_refused(prefix: str) -
 
 def test_a_segment_of_another_directory_is_none_of_the_journal_and_is_put_aside() -> None:
     disk, broker = used(SALT)
+    entries = broker.read_all(1)
     other, _ = used(SALT + 2)
     segments = [path for path, _ in disk.files() if path.endswith(".wal")]
     run(disk, replace_file(segments[-1], (dict(other.files())[segments[-1]],)))
@@ -582,7 +583,7 @@ def test_a_segment_of_another_directory_is_none_of_the_journal_and_is_put_aside(
         Broker(disk, TINY)
     assert caught.value.findings[0].path == segments[-1]
     again = Broker(disk, TINY, go_on_without_damage=True)
-    assert again.read_all(1) == broker.read_all(1)
+    assert again.read_all(1) == entries
     assert any(path.endswith(segments[-1]) for path in again.opened.report.quarantined)
 
 

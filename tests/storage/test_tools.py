@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +14,7 @@ from dovetail.cli.log import app
 from dovetail.core.names import DEAD_LETTERS, NAME_BYTES_MAX
 from dovetail.runtime.exits import Exit
 from dovetail.runtime.storage import tools
-from dovetail.runtime.storage.disk import replace_file, run
+from dovetail.runtime.storage.disk import DiskError, SyncAll, Task, replace_file, run
 from dovetail.runtime.storage.findings import Corrupted, Outcome, Progress
 from dovetail.runtime.storage.layout import StoreOptions
 from dovetail.runtime.storage.real_disk import RealDisk
@@ -125,6 +126,57 @@ def test_a_repair_takes_nothing_from_the_journal_that_a_compaction_may_have_seen
     disk.flip(next(path for path, _ in disk.files() if path.endswith("00.log")), 300 * 8)
     (found,) = run(disk, tools.repair(SMALL, 1, SALT)).findings
     assert found.outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("damaged", ["journal", "log", "both"])
+def test_a_repair_may_be_stopped_anywhere_and_the_next_one_finds_as_much(damaged: str) -> None:
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.create("orders")
+    group = broker.join("billing", log)
+    for number in range(25):
+        broker.publish(log, b"message %d" % number * 10)
+        if number in (8, 12):
+            broker.settle(group, log, number - 4, number)
+            broker.checkpoint()
+    disk.kill()
+    disk.execute(SyncAll())
+    paths = [path for path, _ in disk.files()]
+    if damaged != "log":
+        disk.flip([path for path in paths if path.endswith(".wal")][-2], 300 * 8)
+    if damaged != "journal":
+        disk.flip(next(path for path in paths if path.endswith(".log")), 300 * 8)
+    whole = disk.copy()
+    run(whole, tools.repair(SMALL, 1, SALT))
+    found = Broker(whole)
+    entries = found.read_all(log)
+    assert len(entries) == (25 if damaged == "journal" else 24)
+    at = 0
+    while not is_done(stopped := disk.copy(Random(at)), tools.repair(SMALL, 1, SALT), at):
+        stopped.crash() if at % 2 else stopped.kill()
+        run(stopped, tools.repair(SMALL, 1, SALT))
+        assert run(stopped, tools.verify(SMALL)).is_sound
+        again = Broker(stopped)
+        assert again.read_all(log) == entries
+        assert again.durable.cursors == found.durable.cursors
+        at += 3
+    assert at > 100
+
+
+def is_done(disk: SimDisk, task: Task[object], operations: int) -> bool:
+    """Do so many operations of a task; whether it ended with them."""
+    try:
+        op = next(task)
+        for _ in range(operations):
+            try:
+                result = disk.execute(op)
+            except DiskError as error:
+                op = task.throw(error)
+            else:
+                op = task.send(result)
+    except StopIteration:
+        return True
+    return False
 
 
 def test_files_that_were_mixed_up_are_put_right_by_a_repair() -> None:
