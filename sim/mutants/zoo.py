@@ -38,8 +38,8 @@ ZOO = (
         "new-segment-name-not-synced",
         "dovetail.runtime.storage.journal",
         "The directory is not synced when the journal begins a new file: a power loss takes the file with its name.",
-        "            yield Rename(spare.path, journal_path(number))\n            yield SyncDir(JOURNAL)\n",
-        "            yield Rename(spare.path, journal_path(number))\n",
+        "                spare = replace(spare, path=path)\n            yield SyncDir(JOURNAL)\n",
+        "                spare = replace(spare, path=path)\n",
         scenarios=("memory-and-consumer-crashes", "crash-after-confirm"),
     ),
     Mutant(
