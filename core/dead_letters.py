@@ -6,6 +6,8 @@ Never     makes a dead letter of a dead letter.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from dovetail.core import names, topics
 from dovetail.core.append import append
 from dovetail.core.cursor import is_settled
@@ -22,6 +24,7 @@ def copied(turn: Turn, answer: Copied) -> None:
     progress = turn.progress.get((dying.owner, dying.log)) if dying else None
     if dying is None or progress is None or progress.era != dying.era:
         return
+    turn.progress[dying.owner, dying.log] = replace(progress, dying=progress.dying - 1)
     if is_settled(turn.cursor(dying.owner, dying.log), dying.offset):
         return
     turn.wake(dying.owner, dying.log)

@@ -125,7 +125,7 @@ def _serve_retries(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most
         retry = progress.retries[0]
         if kernels.is_expired(retry.expires_at_ms, turn.wall_ms):
             turn.progress[owner, log] = leases.without_next_retry(progress)
-            turn.expire(owner, log, retry.first, retry.last)
+            leases.outlive(turn, owner, log, retry.first, retry.last)
             continue
         member = _pick(turn, owner, keys.allowed(turn, owner, log, ring, retry.keys), retry.avoid)
         if member is None:
@@ -159,7 +159,7 @@ def _pick(turn: Turn, owner: int, ring: tuple[int, ...], avoid: str) -> Subscrip
 def _serve_fresh(turn: Turn, owner: int, log: int, ring: tuple[int, ...], most: int) -> Served:
     sent = 0
     while (progress := turn.progress[owner, log]).next < turn.tails[log].stored:
-        if sent == most or len(progress.retries) >= RETRIES_MAX:
+        if sent == most or len(progress.retries) >= RETRIES_MAX or progress.dying >= leases.DYING_MAX:
             return Served(sent, False)
         if len(turn.cursor(owner, log).islands) >= ISLANDS_MAX:
             return Served(sent, True)
@@ -231,15 +231,24 @@ def _next_chunk(turn: Turn, owner: int, log: int, progress: Progress, batches: t
             break
         last = later.last
     if kernels.is_expired(batch.expires_at_ms, turn.wall_ms):
-        _skip(turn, owner, log, progress, first, last)
+        _outlived(turn, owner, log, progress, first, last)
         return None
     if cursor.islands or cursor.attempts:
         return _recovered_chunk(turn, owner, log, progress, cursor, first, last, batches[at:])
     return first, last, batch.expires_at_ms, not batch.flags & EntryFlag.NO_ACK
 
 
+def _outlived(turn: Turn, owner: int, log: int, progress: Progress, first: int, last: int) -> None:
+    """Fresh offsets past their time to live; those that go to the dead letters go so many at a time."""
+    if leases.buries_expired(turn, owner, log):
+        last = min(last, first + leases.DYING_MAX - progress.dying - 1)
+    turn.progress[owner, log] = replace(progress, next=last + 1)
+    for left, right in intervals.gaps(turn.cursor(owner, log).islands, first, last):
+        leases.outlive(turn, owner, log, left, right)
+
+
 def _skip(turn: Turn, owner: int, log: int, progress: Progress, first: int, last: int) -> None:
-    """Offsets that nobody will get: past their time to live, or quarantined on disk."""
+    """Offsets that nobody will get: jumped over, or quarantined on disk."""
     turn.progress[owner, log] = replace(progress, next=last + 1)
     for left, right in intervals.gaps(turn.cursor(owner, log).islands, first, last):
         turn.expire(owner, log, left, right)

@@ -6,6 +6,8 @@ Never     runs in production by itself, changes anything, or trusts a redundancy
 
 from __future__ import annotations
 
+from collections import Counter
+
 from immutables import Map
 
 from dovetail.core import intervals, names, timers
@@ -13,6 +15,7 @@ from dovetail.core.cursor import Cursor
 from dovetail.core.dispatch import ISLANDS_MAX, RETRIES_MAX
 from dovetail.core.ids import check, ordered
 from dovetail.core.intervals import Range, Runs
+from dovetail.core.leases import DYING_MAX
 from dovetail.core.names import Trie, is_hidden
 from dovetail.core.routing import logs_of
 from dovetail.core.state import Line, Progress, State, Subscription, Tenure
@@ -233,14 +236,17 @@ def _check_accounts(state: State) -> None:
     places: dict[Key, list[Range]] = {}
     for _, lease in ordered(live.leases):
         places.setdefault((lease.owner, lease.log), []).extend(lease.ranges)
+    under_way: Counter[Key] = Counter()
     for _, dying in ordered(live.dying):
         progress = live.progress.get((dying.owner, dying.log))
         if progress is not None and progress.era == dying.era:
+            under_way[dying.owner, dying.log] += 1
             cursor = cursor_of(state, dying.owner, dying.log)
             for only in intervals.gaps(cursor.islands, max(dying.offset, cursor.floor), dying.offset):
                 places.setdefault((dying.owner, dying.log), []).append(only)
     for (owner, log), progress in ordered(live.progress):
         cursor = cursor_of(state, owner, log)
+        check(progress.dying == under_way[owner, log], "I-ACCOUNT", owner, log, progress)
         found = sorted([*places.get((owner, log), []), *((retry.first, retry.last) for retry in progress.retries)])
         joined = intervals.EMPTY
         for first, last in found:
@@ -331,7 +337,7 @@ def _ring(state: State, owner: int, log: int) -> tuple[int, ...]:
 def _has_work(state: State, owner: int, log: int, progress: Progress, mono_ms: int) -> bool:
     if progress.retries and _is_due(progress.retries[0].due_ms, mono_ms):
         return True
-    if progress.reading or len(progress.retries) >= RETRIES_MAX:
+    if progress.reading or len(progress.retries) >= RETRIES_MAX or progress.dying >= DYING_MAX:
         return False
     return max(progress.next, cursor_of(state, owner, log).floor) < state.live.tails[log].stored
 

@@ -20,6 +20,9 @@ from dovetail.core.state import Dying, Lease, Progress, Retry, Subscription
 from dovetail.core.stories import Attempt, Stories
 from dovetail.core.turn import Turn
 
+DYING_MAX = 1_000
+"""Messages of a cursor that may be on their way to the dead letters when further expired ones are looked at."""
+
 
 def deliver(
     turn: Turn,
@@ -264,7 +267,28 @@ def die(turn: Turn, owner: int, log_id: int, first: int, last: int, attempt: int
         turn.next_ticket += 1
         turn.dying[ticket] = Dying(owner, log_id, offset, reason, attempt, turn.progress[owner, log_id].era)
         turn.effects.append(Copy(ticket, log_id, offset, headers))
+    progress = turn.progress[owner, log_id]
+    turn.progress[owner, log_id] = replace(progress, dying=progress.dying + last - first + 1)
     return Outcome.DEAD_LETTERED
+
+
+def buries_expired(turn: Turn, owner: int, log: int) -> bool:
+    """Whether what expires for a reader is wanted among the dead letters: a group's is, where its topic says so."""
+    return owner > 0 and turn.topic_of(log).config.expired_to_dead_letters
+
+
+def outlive(turn: Turn, owner: int, log: int, first: int, last: int) -> None:
+    """The time to live of `first..last` is over: they are dropped, or dead where the topic wants to see them."""
+    if not buries_expired(turn, owner, log):
+        return turn.expire(owner, log, first, last)
+    attempts = turn.cursor(owner, log).attempts
+    at = first
+    while at <= last:
+        failures, limit = intervals.lookup(attempts, at)
+        end = last if limit < 0 else min(last, limit)
+        die(turn, owner, log, at, end, failures, FailReason.EXPIRED, "its time to live was over")
+        at = end + 1
+    return None
 
 
 def _history(told: Stories, offset: int) -> str:

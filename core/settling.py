@@ -214,7 +214,7 @@ def _move(turn: Turn, seeking: Seeking, offset: int) -> None:
     leases.end_all(turn, group, log)
     turn.emit(FloorReset(group, log, offset))
     progress = turn.progress[group, log]
-    turn.progress[group, log] = replace(progress, next=offset, retries=(), window=(), era=progress.era + 1)
+    turn.progress[group, log] = replace(progress, next=offset, retries=(), window=(), era=progress.era + 1, dying=0)
     turn.wake(group, log)
     if seeking.is_last:
         turn.reply_stored(seeking.session, seeking.request, Sought(offset))

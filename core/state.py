@@ -266,6 +266,8 @@ class Progress(Struct, frozen=True, gc=False):
     """In its owner's queue for credit."""
     era: int = 0
     """Counts seeks: what was under way to the dead letters in an earlier era is not wanted any more."""
+    dying: int = 0
+    """Messages that are under way to the dead letters."""
 
 
 class Queue(Struct, frozen=True, gc=False):

@@ -245,6 +245,7 @@ class Broker:
             max_retries=self.setup.max_retries,
             sync=SyncPolicy[topic.sync.upper()],
             lag_critical=topic.lag_critical,
+            expired_to_dead_letters=topic.bury,
         )
 
     def ask(self, make: Callable[[int, int], AnyInput], then: Callable[[bool], None]) -> bool:

@@ -288,6 +288,9 @@ class Topic(Struct, frozen=True, forbid_unknown_fields=True):
     keys: int = 0
     """Its messages have one of so many keys, which their bytes decide; 0 for messages without keys."""
 
+    bury: bool = False
+    """What expires in it goes to the dead letters."""
+
     def key_of(self, value: bytes) -> bytes | None:
         """The key that a message of this topic is published with."""
         return b"k%d" % (crc32(value) % self.keys) if self.keys else None

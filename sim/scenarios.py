@@ -559,7 +559,7 @@ SCENARIOS: dict[str, Scenario] = {
         _ways,
         broker=plan.Broker(lease_ms=400, lease_max_ms=700, quota_messages=100),
         habits={"cling": 60, "nack": 60, "later": 500, "strategy": "key-ordered"},
-        topic=plan.Topic("orders", 2, keys=5),
+        topic=plan.Topic("orders", 2, keys=5, bury=True),
         toxic=20,
     ),
     "lag": Scenario(

@@ -79,6 +79,7 @@ class Config:
     synced: bool = True
     """Shown and confirmed when synced; otherwise when written."""
     dead_letters: bool = True
+    expired_to_dead_letters: bool = False
 
 
 @dataclass(frozen=True)
@@ -888,13 +889,16 @@ class Model:
         self.closed.append(session)
 
     def copy_asked(self, ticket: int, place: Place, offset: int) -> None:
-        """A copy for the dead letters: of a message whose tries are used up, and once."""
+        """A copy for the dead letters: of a message whose tries are used up, or that expired where its topic wants to
+        see that, and once."""
         entry = self.entries.get(place, {}).get(offset)
         if (place, offset) in self.expected_copies:
             self.expected_copies.remove((place, offset))
         else:
             used_up = entry is not None and self._has_no_try_left(place, entry) and entry.state == WAITING
-            require(used_up, "only what has no try left goes to the dead letters", place, offset, entry)
+            outlived = entry is not None and entry.state in (WAITING, RETRYING) and self._is_expired(place, offset)
+            is_due = used_up or (outlived and self._buries_expired(place))
+            require(is_due, "only what has no try left goes to the dead letters", place, offset, entry)
         if entry is not None:
             entry.state, entry.ticket = DYING, ticket
 
@@ -906,7 +910,17 @@ class Model:
             if entry is not None:
                 require(entry.state in (WAITING, RETRYING), "nothing that is held expires", place, offset, entry)
                 require(self._is_expired(place, offset), "nothing expires before its time", place, offset)
+                was_removed = offset not in self.topics[topic].logs[partition].messages
+                is_dropped = was_removed or not self._buries_expired(place)
+                require(is_dropped, "what expired goes to the dead letters here", place, offset)
                 del self.entries[place][offset]
+
+    def _buries_expired(self, place: Place) -> bool:
+        """Whether what expires for a reader goes to the dead letters."""
+        reader, topic, _ = place
+        config = self.topics[topic].config
+        has_any = config.dead_letters and levels_of(topic)[-1] != "dlq"
+        return isinstance(reader, str) and has_any and config.expired_to_dead_letters
 
     def _is_expired(self, place: Place, offset: int) -> bool:
         message = self.topics[place[1]].logs[place[2]].messages.get(offset)

@@ -43,6 +43,7 @@ class Contents:
         self._lanes: dict[bytes, int] = {}
         """The lane that each message of a topic with lanes belongs into."""
         self._replayed = {event.topic for event in ground.plan.events if isinstance(event, plan.ReplayDead)}
+        self.buries = ground.buries
         self.mortal: set[bytes] = set()
         """Messages with a time to live."""
         self.expires_at_ms: dict[bytes, int] = {}

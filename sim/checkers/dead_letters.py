@@ -58,7 +58,8 @@ class DeadLetters:
         hold = message.hold
         failures = message.failures + (hold is not None and (not message.over or hold.is_due(ground.now_us)))
         cause = message.rejected or failures >= ground.attempts(log[0])[0] or message.excused or reader.sought_us >= 0
-        cause = cause or len(message.called_poison) >= POISON_MEMBERS
+        is_buried = log[0] in ground.buries and (record.value or b"") in self._contents.mortal
+        cause = cause or len(message.called_poison) >= POISON_MEMBERS or is_buried
         judge("I-DEAD", cause, f"{where} is a dead letter, but at most {failures} attempts failed")
         alone = message.dead == 1 or message.excused or reader.sought_us >= 0
         judge("I-DEAD", alone, f"{where} is in the dead letters {message.dead} times")

@@ -74,7 +74,9 @@ class Drain:
     def _is_owed(self, group: str, log: LogKey, offset: int) -> bool:
         reader, known = self._readers.reader(group, log), self._contents.logs[log]
         value, message = known.content.get(offset), reader.messages.get(offset)
-        if value is None or offset in known.excused or self._contents.may_be_over(value):
+        if value is None or offset in known.excused:
+            return False
+        if log[0] not in self._contents.buries and self._contents.may_be_over(value):
             return False
         if offset < max(reader.skipped_below, known.gone_below):
             return False

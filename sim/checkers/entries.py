@@ -84,8 +84,8 @@ class Message:
         self.rejected = False
         self.called_poison: set[int] = set()
         """The connections on which it was called poison, whatever the broker said."""
-        self.poisoned: dict[str, int] = {}
-        """Who was heard calling it poison, and in which life of the broker."""
+        self.poisoned: dict[str, tuple[int, int]] = {}
+        """Who was heard calling it poison, in which life of the broker and at which attempt."""
         self.dead = 0
         self.skipped = False
         self.excused = False

@@ -55,6 +55,8 @@ class Ground:
         self.durable_by_life: dict[int, int] = {}
         self.relaxed = {topic.name for topic in setup.topics if topic.sync != "always"}
         """Topics whose confirms do not wait for a sync."""
+        self.buries = {topic.name for topic in setup.topics if topic.bury}
+        """Topics whose expired messages are dead letters."""
         self.honest = setup.has_honest_clock
         """Whether the broker's wall clock can be trusted."""
         self.lease_us = setup.broker.lease_ms * 1000

@@ -99,10 +99,12 @@ class Settles:
         self, message: Message, hold: Hold, item: wire.SettleItem, outcome: wire.SettleOutcome, where: str
     ) -> None:
         """An attempt failed: the message dies if two members called it poison."""
-        if item.reason == NackReason.POISON:
-            life = self._ground.life
-            message.poisoned[hold.line.name] = life
-            voices = sum(said == life for said in message.poisoned.values())
+        life = self._ground.life
+        if item.reason == NackReason.POISON and hold.attempt:
+            # An answer that waits for the disk may come after that to a later attempt.
+            message.poisoned.setdefault(hold.line.name, (life, hold.attempt))
+            earlier = [said for said in message.poisoned.values() if said[0] == life and said[1] <= hold.attempt]
+            voices = len(earlier)
             is_dead = outcome.action == Outcome.DEAD_LETTERED
             text = f"{where} is to be tried again, but {voices} members called it poison"
             self._ground.judge("I-DEAD", voices < POISON_MEMBERS or is_dead, text)
@@ -134,7 +136,7 @@ def as_item(request: wire.Ack | wire.Nack) -> wire.SettleItem:
     if isinstance(request, wire.Ack):
         return wire.SettleItem(-int(number), SettleAction.ACK, offset, offset)
     action = SettleAction.NACK if request.retry_requested else SettleAction.REJECT
-    return wire.SettleItem(-int(number), action, offset, offset)
+    return wire.SettleItem(-int(number), action, offset, offset, request.reason)
 
 
 def as_outcome(answer: wire.Answer | wire.Refusal) -> wire.SettleOutcome:

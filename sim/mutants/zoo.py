@@ -448,6 +448,14 @@ ZOO = (
         scenarios=("lag",),
     ),
     Mutant(
+        "expired-without-a-trace",
+        "dovetail.core.leases",
+        "A setting is shown everywhere and read nowhere: what expired is to be kept for inspection, and is dropped.",
+        "return owner > 0 and turn.topic_of(log).config.expired_to_dead_letters",
+        "return False",
+        scenarios=("ways-to-fail",),
+    ),
+    Mutant(
         "failures-not-noted",
         "dovetail.core.settling",
         "What consumers give back is not counted against them: the dashboard is green while nothing gets done.",

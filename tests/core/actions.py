@@ -266,6 +266,7 @@ def create_topic(world: World, pick: Pick) -> None:
         sync=sync,
         ttl_ms=pick.choice((0, 0, 60_000)),
         dead_letters=pick.integer(0, 3) > 0,
+        expired_to_dead_letters=pick.integer(0, 2) == 0,
     )
     topic, partitions = _mostly(pick, pick.choice(TOPICS), "a b"), _mostly(pick, pick.integer(1, 3), 0)
     _ask(world, session, CreateTopic(session, world.request(), topic, partitions, 0, config))

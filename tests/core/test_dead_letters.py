@@ -8,6 +8,7 @@ from dovetail.core import stories
 from dovetail.core.codes import NackReason, Outcome, SettleAction
 from dovetail.core.effects import Settlement
 from dovetail.core.inputs import Copied, Settle, SettleItem
+from dovetail.core.leases import DYING_MAX
 from dovetail.core.records import BatchAppended, DeadLettered, FailReason, TopicConfig, TopicCreated
 from dovetail.core.stories import Attempt
 from tests.core.broker import DYING, PENDING, SETTLED, Broker
@@ -184,3 +185,52 @@ def test_a_message_is_poison_by_the_rules_its_topic_has(config: TopicConfig, rea
     kinds = {"P": FailReason.POISON, "T": FailReason.TIMEOUT, "U": FailReason.UNSPECIFIED}
     story = tuple(Attempt(f"member {number}", 0, number, kinds[each], "") for number, each in enumerate(reasons))
     assert stories.poison_rule(story, config, 10) == called
+
+
+def with_expired(count: int, *, to_dead_letters: bool = True) -> Broker:
+    broker = Broker()
+    broker.create("t", config=TopicConfig(expired_to_dead_letters=to_dead_letters))
+    broker.publish("t", count, ttl_ms=1_000)
+    broker.pass_time(2_000)
+    broker.consumer("t", "g")
+    return broker
+
+
+def test_what_expired_goes_to_the_dead_letters_where_its_topic_says_so() -> None:
+    broker = with_expired(2)
+    stories_told = [dict(copy.headers) for copy in broker.copies]
+    assert [copy.offset for copy in broker.copies] == [0, 1]
+    assert {story["dovetail-reason"] for story in stories_told} == {"expired"}
+    assert {story["dovetail-attempts"] for story in stories_told} == {"0"}
+    while broker.copies:
+        broker.answer_copy()
+    assert [broker.state_of("g", "t", offset) for offset in (0, 1)] == [SETTLED, SETTLED]
+    assert broker.state.durable.cursors[1, 1].dead_count == 2
+
+
+def test_what_expired_is_dropped_otherwise() -> None:
+    broker = with_expired(2, to_dead_letters=False)
+    assert not broker.copies
+    assert broker.state.durable.cursors[1, 1].expired_count == 2
+
+
+def test_a_retry_that_expires_tells_of_its_attempts() -> None:
+    broker = Broker()
+    broker.create("t", config=TopicConfig(expired_to_dead_letters=True))
+    member = broker.consumer("t", "g")
+    broker.publish("t", 1, ttl_ms=1_000)
+    broker.store()
+    (lease,) = broker.state.live.leases
+    broker.nack(member, lease, 0, delay_ms=2_000)
+    broker.pass_time(2_500)
+    (copy,) = broker.copies
+    assert (dict(copy.headers)["dovetail-reason"], dict(copy.headers)["dovetail-attempts"]) == ("expired", "1")
+
+
+def test_so_many_expired_messages_are_on_their_way_to_the_dead_letters_at_once_and_no_more() -> None:
+    broker = with_expired(2_500)
+    assert len(broker.copies) == len(broker.state.live.dying) == DYING_MAX
+    while broker.copies:
+        broker.answer_copy()
+        assert len(broker.state.live.dying) <= DYING_MAX
+    assert broker.state.durable.cursors[1, 1].dead_count == 2_500

@@ -327,6 +327,7 @@ def _config(config: TopicConfig) -> Config:
         config.ttl_ms,
         config.sync == SyncPolicy.ALWAYS,
         config.dead_letters,
+        config.expired_to_dead_letters,
     )
 
 
