@@ -16,7 +16,7 @@ from dovetail.core.ids import Refusal, ordered
 from dovetail.core.inputs import ChangeReplay, Copied, Publish, RemoveDead, StartReplay
 from dovetail.core.publish import record_of
 from dovetail.core.records import DeadRemoved, LogTrimmed, ReplayChanged, Replayed, ReplayStarted, ReplayState
-from dovetail.core.state import Log, Replay, Replaying
+from dovetail.core.state import Durable, Log, Replay, Replaying
 from dovetail.core.turn import Turn
 
 ITEMS_MAX = 10_000
@@ -144,17 +144,23 @@ def copied(turn: Turn, replaying: Replaying, answer: Copied) -> None:
         turn.emit(ReplayChanged(replay.id, ReplayState.DONE, ""))
 
 
+def under_way(durable: Durable, log: int) -> intervals.Intervals:
+    """The dead letters of a log that jobs have yet to replay."""
+    busy = intervals.EMPTY
+    for _, replay in ordered(durable.replays):
+        if replay.log == log and replay.state <= ReplayState.PAUSED:
+            for offset, _, _ in replay.items[replay.done :]:
+                busy = intervals.add(busy, offset, offset)
+    return busy
+
+
 def remove(turn: Turn, request: RemoveDead) -> None:
     """Purge dead letters; those that are being replayed stay."""
     try:
         log = _dead_log(turn, request.topic)
     except Refusal as refusal:
         return turn.refuse(request.session, request.request, refusal.status, refusal.reason)
-    busy = intervals.EMPTY
-    for _, replay in ordered(turn.durable.replays):
-        if replay.log == log.id and replay.state <= ReplayState.PAUSED:
-            for offset, _, _ in replay.items[replay.done :]:
-                busy = intervals.add(busy, offset, offset)
+    busy = under_way(turn.durable, log.id)
     stored = turn.tails[log.id].stored
     for first, last in request.ranges:
         for left, right in intervals.gaps(busy, max(first, log.start), min(last, stored - 1)):

@@ -175,11 +175,13 @@ def purge(
     found = Rest(api, token).post("v1", "dlq", topic, "purge", **choice, dry_run=not yes)
     if json:
         print_json(found)
-    elif yes:
-        typer.echo(f"{_letters(found['messages'])} removed from {found['topic']}")
+        return
+    stays = f"; {_letters(found['replaying'])} wait to be replayed and stay" if found["replaying"] else ""
+    if yes:
+        typer.echo(f"{_letters(found['messages'])} removed from {found['topic']}{stays}")
     else:
         hint = ": add --yes" if found["messages"] else ""
-        typer.echo(f"{_letters(found['messages'])} would be removed from {found['topic']}{hint}")
+        typer.echo(f"{_letters(found['messages'])} would be removed from {found['topic']}{stays}{hint}")
 
 
 def _letters(count: int) -> str:

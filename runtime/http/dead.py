@@ -21,6 +21,7 @@ from dovetail.core.access import Role
 from dovetail.core.effects import ReplayBegun
 from dovetail.core.intervals import EMPTY, add, contains, total
 from dovetail.core.records import FailReason, ReplayState
+from dovetail.core.replays import under_way
 from dovetail.core.state import Replay, Topic
 from dovetail.core.stories import Attempt
 from dovetail.runtime.http.errors import Trouble
@@ -197,15 +198,17 @@ async def _chosen(gate: Gate, topic: Topic, choice: DeadChoice) -> list[DeadEntr
 
 
 async def purge(gate: Gate, call: Call[Nothing, Purge]) -> Purged:
-    """Remove dead letters: those that were named, those that match, or all."""
+    """Remove dead letters: those that were named, those that match, or all; but for what is being replayed."""
     topic = dead_topic(gate, call.path["topic"])
-    found = await _chosen(gate, topic, call.body)
+    chosen = await _chosen(gate, topic, call.body)
+    busy = under_way(gate.state.durable, topic.first_log)
+    found = [entry for entry in chosen if not contains(busy, entry.offset, entry.offset)]
     if found and not call.body.dry_run:
         ranges = EMPTY
         for entry in found:
             ranges = add(ranges, entry.offset, entry.offset)
         await gate.ask(lambda session, request: inputs.RemoveDead(session, request, topic.name, ranges))
-    return Purged(topic.name, len(found), call.body.dry_run)
+    return Purged(topic.name, len(found), call.body.dry_run, len(chosen) - len(found))
 
 
 async def replay(gate: Gate, call: Call[Nothing, NewReplay]) -> ReplayView:

@@ -778,9 +778,12 @@ class Purge(DeadChoice, frozen=True):
 
 
 class Purged(View, frozen=True):
+    """`replaying` are those that stay, because a job has yet to replay them."""
+
     topic: str
     messages: int
     dry_run: bool
+    replaying: int
 
 
 class NewReplay(DeadChoice, frozen=True):

@@ -248,6 +248,9 @@ def test_a_replay_is_paused_gone_on_with_and_aborted(start: Start) -> None:
     job = api.post("/v1/dlq/orders/replay", rate=1)
     path = f"/v1/replays/{job['id']}"
     assert api.call("PATCH", path, {"state": "paused"})["state"] == "paused"
+    purged = api.post("/v1/dlq/orders/purge")
+    assert purged["messages"] == 0, "what waits to be replayed is not purged, and not said to be"
+    assert purged["replaying"] == api.get("/v1/dlq")["total"] > 20
     assert api.call("PATCH", path, {"state": "running"})["state"] == "running"
     assert api.call("DELETE", path)["state"] == "aborted"
     assert api.get("/v1/dlq")["total"] >= 20, "what was not replayed stays"
