@@ -81,6 +81,7 @@ PROMISES = (
     "I-REPLAY",
     "I-SESSION",
     "I-SETTLED",
+    "I-STORED",
     "I-TTL",
 )
 """What the books judge: a promise that no run put to the test is not kept, only unbroken."""

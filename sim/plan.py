@@ -385,6 +385,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     expect: Outcome = "ok"
     reaches: tuple[str, ...] = ()
     """Rare paths (`dovetail sim marks`) that the run must take: one that does not has not tested what it is for."""
+    reads_along: bool = False
+    """Somebody reads every log from its start during the chaos, too."""
     repair: bool = False
     """An operator repairs a disk that was found damaged, and the run goes on with what is left."""
 

@@ -7,15 +7,11 @@ Never     needs payloads: a recording has none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from msgspec import Struct
 
 from dovetail.core import recording
 from dovetail.core.awaken import awaken
-from dovetail.core.ids import Now
-from dovetail.core.step import step
-from dovetail.core.trace import Row
 from dovetail.runtime.storage import checkpoint
 
 
@@ -49,33 +45,3 @@ def replay(path: str) -> Replayed:
             said = f"step {differs.number} gives {len(differs.records)} records and {len(differs.effects)} effects"
             return Replayed(path, count, inputs, last_ms - first_ms, f"{said} that are not those of the recording")
     return Replayed(path, count, inputs, last_ms - first_ms)
-
-
-def rows(path: str) -> Iterator[Row]:
-    """A recording as rows of a trace, for the replay page: one per input, record and delivery."""
-    with open(path, "rb") as file:
-        began, steps = recording.read(file.read())
-    state = awaken(checkpoint.decode(began.checkpoint), began.settings)
-    number = 0
-    first_ms = -1
-    for stepped in steps:
-        first_ms = stepped.mono_ms if first_ms < 0 else first_ms
-        time_us = (stepped.mono_ms - first_ms) * 1000
-        state, records, effects = step(state, Now(stepped.mono_ms, stepped.wall_ms), stepped.inputs)
-        for actor, each in [
-            *(("input", each) for each in stepped.inputs),
-            *(("broker", each) for each in records),
-            *(("effect", each) for each in effects),
-        ]:
-            session = getattr(each, "session", 0)
-            who = f"session {session}" if session else actor
-            topic = getattr(each, "topic", "")
-            yield Row(
-                number,
-                time_us,
-                who,
-                type(each).__name__,
-                topic=topic if isinstance(topic, str) else "",
-                detail=repr(each)[:200],
-            )
-            number += 1

@@ -45,6 +45,7 @@ def page(rows: Iterable[Row], title: str, summary: Mapping[str, Any]) -> str:
             row.latency_us,
             number(row.fault),
             number(row.detail),
+            row.lane,
         ]
         for row in rows
     ]

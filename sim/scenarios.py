@@ -97,6 +97,7 @@ def plan_of(name: str, seed: int) -> Plan:
         events=tuple(sorted(events, key=_at)),
         expect=scenario.expect,
         repair=scenario.repair,
+        reads_along=True,
     )
 
 
@@ -310,6 +311,25 @@ def _slow_disk(random: Random) -> list[AnyEvent]:
     return [SlowDisk(at_ms=at, for_ms=800, factor=300) for at in _moments(random, 3)]
 
 
+def _repeated_before_sync(random: Random) -> list[AnyEvent]:
+    """What is repeated on a new connection comes while the first is not on the disk yet, and then the power fails."""
+    events: list[AnyEvent] = []
+    for at in _moments(random, 8):
+        events.append(SlowDisk(at_ms=at, for_ms=400, factor=400))
+        events.append(Reset(at_ms=at + random.randrange(40, 120), who="p0"))
+        events.append(Crash(at_ms=at + 121, down_ms=1, on="confirm"))
+    return events
+
+
+def _failed_sync_and_power_loss(random: Random) -> list[AnyEvent]:
+    """A sync fails, and what it was to save is saved by no later one: the next power loss tells."""
+    events: list[AnyEvent] = []
+    for at in _moments(random, 6):
+        events.append(FailDisk(at_ms=at, op="sync", on="sync", path="journal"))
+        events.append(Crash(at_ms=at + random.choice((20, 400)), down_ms=1, on="confirm"))
+    return events
+
+
 def _slow_reads(random: Random) -> list[AnyEvent]:
     """Nobody is there for a while, and what has come meanwhile has to be read when they are back."""
     events: list[AnyEvent] = []
@@ -368,7 +388,10 @@ def _lanes(random: Random) -> list[AnyEvent]:
         group, partition, lane = random.choice(("workers", "audit")), random.randrange(2), random.randrange(6)
         if lane == 5:
             lane = 0
-        events.append(plan.Seek(at_ms=at, group=group, topic="orders", partition=partition, lane=lane))
+        place: plan.Place = random.choice(("earliest", "time", "time"))
+        value = random.randrange(at)
+        seek = plan.Seek(at_ms=at, group=group, topic="orders", partition=partition, lane=lane, to=place, value=value)
+        events.append(seek)
     return events
 
 
@@ -520,7 +543,10 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "skew-and-consumer-failures": Scenario("the clock jumps while consumers vanish", _skew_and_consumer_failures),
     "slow-consumer-spiral": Scenario(
-        "one member after the other becomes slow", _slow_consumer_spiral, plan.Broker(lease_ms=900), {"ignore": 50}
+        "one member after the other becomes slow",
+        _slow_consumer_spiral,
+        plan.Broker(lease_ms=900),
+        {"ignore": 50, "extend": 100},
     ),
     "rebalance-storm": Scenario(
         "members come and go all the time, and partitions with them",
@@ -533,6 +559,16 @@ SCENARIOS: dict[str, Scenario] = {
     "consumer-partition": Scenario("consumers are cut off while producers go on", _consumer_partition),
     "flapping": Scenario("the network comes and goes many times a second", _flapping),
     "torn-writes": Scenario("power fails while commits are written, again and again", _torn_writes),
+    "repeated-before-sync": Scenario(
+        "a producer repeats on a new connection what is still on its way to a slow disk",
+        _repeated_before_sync,
+        reaches=("Crash at confirm",),
+    ),
+    "failed-sync-and-power-loss": Scenario(
+        "a sync fails, and the power soon after",
+        _failed_sync_and_power_loss,
+        reaches=("disk failure ended the broker", "Crash at confirm"),
+    ),
     "slow-disk": Scenario("syncs take a tenth of a second", _slow_disk),
     "reads-slower-than-leases": Scenario(
         "leases run out while what they hold is read from a slow disk",

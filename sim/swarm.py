@@ -67,6 +67,7 @@ def swarm(
         events += _looks(dice.stream(seed, "looks"), crowd)
     if dice.draw(seed, "lag") < 250:
         crowd = replace(crowd, broker=replace(crowd.broker, ephemeral_lag_max=20 + dice.draw(seed, "lag") % 80))
+    crowd = replace(crowd, reads_along=dice.draw(seed, "reads") < 300)
     crowd, moves = _moving(dice.stream(seed, "moves"), crowd, faults)
     events += moves
     events.sort(key=lambda event: event.at_ms)

@@ -29,6 +29,7 @@ from dovetail.sim.disk import CAPACITY_BYTES, SECTOR_BYTES, fail
 from dovetail.sim.network import Line
 from dovetail.sim.trace import Trace
 
+READ_ALONG_MS = 37
 LOOK_MS = 200
 """How often the healed world is asked whether it is done."""
 _OPS: dict[str, tuple[type, ...]] = {
@@ -152,10 +153,20 @@ class World:
             self.after(habits * 1000, client.start)
         for event in self.plan.events:
             self.after(event.at_ms * 1000, self._striker(event))
+        if self.plan.reads_along:
+            self.auditor.start()
+            self.env.process(self._read_along())
         self.env.run(until=self.plan.chaos_ms * 1000)
         self._heal()
         finished = self.env.process(self._drain())
         self.env.run(until=finished)
+
+    def _read_along(self) -> Generator[simpy.Event, Any, None]:
+        """Have the logs read while faults strike: nobody is shown what is not stored."""
+        while self.now_us < self.plan.chaos_ms * 1000:
+            yield self.env.timeout(READ_ALONG_MS * 1000)
+            if not self.auditor.is_busy:
+                self.auditor.audit(self._logs())
 
     def _striker(self, event: plan.AnyEvent) -> Callable[[], None]:
         return lambda: self.happen(event)
@@ -318,7 +329,8 @@ class World:
         for consumer in self.consumers.values():
             consumer.is_good = True
             consumer.strike_on = None
-        self.auditor.start()
+        if not self.plan.reads_along:
+            self.auditor.start()
 
     def _drain(self) -> Generator[simpy.Event, Any, None]:
         deadline_us = self.now_us + (self.plan.drain_ms + self.broker.clock.behind_ms()) * 1000

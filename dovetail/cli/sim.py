@@ -418,7 +418,7 @@ def _run_with_files(setup: Plan, page: str, trace: str) -> Result:
 
 def _replay_recording(directory: str, page: str, json: bool) -> None:
     from dovetail.core.recording import NotARecording
-    from dovetail.sim import recorded
+    from dovetail.sim import recorded, recorded_rows
     from dovetail.sim.replay_page import write_page
 
     differs = False
@@ -431,10 +431,12 @@ def _replay_recording(directory: str, page: str, json: bool) -> None:
             else:
                 said = found.differs or "all as recorded"
                 typer.echo(f"{path}: {found.steps} steps, {found.inputs} inputs, {found.span_ms / 1000:.1f} s: {said}")
-        rows = [row for path in recorded.files(directory) for row in recorded.rows(path)]
+        rows = list(recorded_rows.rows(recorded.files(directory)))
     except NotARecording as error:
         fail(f"{directory}: {error}")
-    write_page(page, rows, f"recording {directory}", {"steps": len(rows)})
+    delivered = sum(row.last - row.first + 1 for row in rows if row.kind == "deliver")
+    said = "something came out differently" if differs else "every decision as recorded"
+    write_page(page, rows, f"recording {directory}", {"text": said, "delivered": delivered})
     typer.echo(f"the run as a page: {page}", err=True)
     raise typer.Exit(6 if differs else 0)
 

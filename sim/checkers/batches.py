@@ -1,7 +1,7 @@
 """Stored batches that leave the broker, with a delivery or for whoever reads a log.
 
 Promises  every record of every batch is looked at, a batch that left before like this once; a read is dense, and
-          nothing that was confirmed is missing (I-DENSE, I-LOST).
+          nothing that was confirmed is missing, nor anything shown that is past the end (I-DENSE, I-LOST, I-STORED).
 Never     trusts a batch's header for what its records are.
 """
 
@@ -66,6 +66,8 @@ class Batches:
         )
         expected = max(request.offset, answer.start)
         for header, _ in batch.split(answer.batches):
+            shown = header.last_offset < answer.end
+            self._ground.judge("I-STORED", shown, f"{log}: {header.last_offset} was read, the log ends at {answer.end}")
             covers = header.base_offset <= expected <= header.last_offset
             dense = covers or self._repairs.explain(log, expected, header)
             self._ground.judge("I-DENSE", dense, f"{log}: offset {expected} is missing before {header.base_offset}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dovetail.core import frames, wire
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
-from dovetail.core.codes import Acks
+from dovetail.core.codes import Acks, Whence
 from dovetail.core.frames import FrameType
 from dovetail.core.keys import KEY_ORDERED
 from dovetail.core.node import SEEN_MS
@@ -96,7 +96,7 @@ class Books:
             self.closed(number, now_us)
         self._rows.note("broker", "down", generation=self.ground.life, mode="power" if power else "")
         if power:
-            self.contents.power_failed()
+            self.contents.power_failed(now_us)
         self.ground.next_life()
         self._closing.clear()
         self.levels.broker_died()
@@ -255,6 +255,8 @@ class Books:
                     self.looks.settled(self.deliveries.hold(line, item.lease), item, outcome)
             case wire.Seek() as request, wire.SeekAnswer():
                 self._readers.sought(line, request, answer.offset, asked, now_us)
+                if request.whence == Whence.TIME:
+                    self.contents.check_found(self.ground.moved(request)[-1], answer.offset, request.value)
             case wire.Commit() as request, _:
                 self._readers.commit_ended(request, now_us, ok=True)
             case wire.Fetch() as request, wire.FetchAnswer():

@@ -153,6 +153,8 @@ class Contents:
         for offset, value in enumerate(values, base):
             self.know(log, known, offset, value)
         known.confirmed_end = max(known.confirmed_end, base + len(values))
+        if values[0] not in self.once:
+            known.arrived_us[base] = asked.at_us
         if asked.at_us <= known.gone_us:
             known.excused.update(range(base, base + len(values)))
 
@@ -194,6 +196,16 @@ class Contents:
 
     def _now_us(self) -> int:
         return WALL_MS * 1000 + self._ground.now_us + SLACK_US
+
+    def check_found(self, log: LogKey, offset: int, value_ms: int) -> None:
+        """A seek to a time skips nothing that came at that time or later (I-INDEX)."""
+        if self._ground.honest:
+            since_us = (value_ms - WALL_MS + 1) * 1000
+            known = self.log(log)
+            came = [at for at, came_us in known.arrived_us.items() if at < offset and came_us >= since_us]
+            skipped = [at for at in came if at >= known.gone_below and at not in known.excused]
+            text = f"{log}: {value_ms} was found at {offset}, but {min(skipped, default=-1)} came later than that"
+            self._ground.judge("I-INDEX", not skipped, text)
 
     def is_repeated(self, request: wire.Request) -> bool:
         """Whether it is a publish of what an idempotent producer had sent before: that may be stored already."""
@@ -248,11 +260,14 @@ class Contents:
 
     # What a disk loses rightly
 
-    def power_failed(self) -> None:
-        """Topics whose confirms do not wait for a sync may have lost what was not durable."""
+    def power_failed(self, now_us: int) -> None:
+        """Topics whose confirms do not wait for a sync may have lost what was not durable; where they are synced at
+        intervals, and the disk did as it should, only what is younger than that (I-CONFIRM)."""
+        ground = self._ground
         for log in sorted(self.logs):
-            if log[0] in self._ground.relaxed:
-                self.doubt(log, self._ground.durable_us)
+            if log[0] in ground.relaxed:
+                in_time_us = now_us - ground.interval_us if log[0] in ground.timed else -1
+                self.doubt(log, max(ground.durable_us, in_time_us))
 
     def doubt(self, log: LogKey, before_us: int) -> None:
         """What was first seen after `before_us` may be lost: all from the first such offset on."""
@@ -264,6 +279,7 @@ class Contents:
         for offset in lost:
             value = known.doubtful[offset] = known.content.pop(offset)
             known.since_us.pop(offset, None)
+            known.arrived_us.pop(offset, None)
             copies[value] = copies.get(value, 1) - 1
             if shown.get(value) == (log, offset):
                 del shown[value]

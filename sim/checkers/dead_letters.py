@@ -83,6 +83,8 @@ class DeadLetters:
             if ok:
                 gone = (dead, offset) in self.purged
                 self._ground.judge("I-REPLAY", not gone, f"{dead}: offset {offset} is replayed, but was removed")
+                again = (dead, offset) in self.replays_owed
+                self._ground.judge("I-REPLAY", not again, f"{dead}: offset {offset} is replayed twice")
                 self.replays_owed[dead, offset] = (topic, value, self._copies(topic, value) + 1)
             else:
                 self._contents.offered[topic][value] -= 1

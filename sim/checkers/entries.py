@@ -224,6 +224,7 @@ class Log:
     """What is known to be in a log, and who was promised it."""
 
     __slots__ = (
+        "arrived_us",
         "confirmed_end",
         "content",
         "doubtful",
@@ -236,6 +237,8 @@ class Log:
     )
 
     def __init__(self) -> None:
+        self.arrived_us: dict[int, int] = {}
+        """When a batch came at the earliest, by its first offset."""
         self.content: dict[int, bytes] = {}
         self.doubtful: dict[int, bytes] = {}
         """What was seen here and may have been lost rightly: it is there unchanged, or other content took its place."""

@@ -55,6 +55,11 @@ class Ground:
         self.durable_by_life: dict[int, int] = {}
         self.relaxed = {topic.name for topic in setup.topics if topic.sync != "always"}
         """Topics whose confirms do not wait for a sync."""
+        slowing = (plan.SlowDisk, plan.FailDisk, plan.FillDisk, plan.PauseBroker)
+        is_prompt = not any(isinstance(event, slowing) for event in setup.events)
+        self.timed = {topic.name for topic in setup.topics if topic.sync == "interval" and is_prompt}
+        """Topics of these that are synced at intervals, by a disk that is always in time."""
+        self.interval_us = setup.broker.sync_interval_ms * 1000 + 4 * SLACK_US
         self.buries = {topic.name for topic in setup.topics if topic.bury}
         """Topics whose expired messages are dead letters."""
         self.honest = setup.has_honest_clock

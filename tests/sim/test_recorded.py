@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from dovetail import connect
-from dovetail.sim import recorded
+from dovetail.sim import recorded, recorded_rows
 
 
 def serve(directory: Path) -> tuple[subprocess.Popen[str], str]:
@@ -65,5 +65,11 @@ def test_a_killed_brokers_recording_gives_the_same_records_and_effects(tmp_path:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) == 2
     assert sum(each["steps"] for each in found) > 10
-    rows = list(recorded.rows(recorded.files(directory)[0]))
-    assert {"Publish", "Deliver", "Settled"} <= {row.kind for row in rows}
+    rows = list(recorded_rows.rows(recorded.files(directory)))
+    assert {"connect", "publish", "confirm", "deliver", "ack", "nack"} <= {row.kind for row in rows}
+    assert [row.kind for row in rows if row.actor == "broker" and row.kind in ("up", "down")] == ["up", "down", "up"]
+    assert [row.time_us for row in rows] == sorted(row.time_us for row in rows)
+    acked = [row for row in rows if row.kind == "ack"]
+    assert {(row.topic, row.group) for row in acked} == {("orders", "workers")}
+    confirmed = sum(row.last - row.first + 1 for row in rows if row.kind == "confirm")
+    assert 0 < confirmed <= 400

@@ -64,6 +64,20 @@ def test_the_slider_moves_through_time_and_what_changed_is_shown_with_what_it_wa
 
 
 @needs_chromium
+def test_the_state_tells_the_lanes_of_a_partition_apart(tmp_path: Path) -> None:
+    rows = [
+        Row(lane, lane * 1000, "c1", kind, "orders", 0, 0, 4, "g", lane=lane)
+        for lane in (1, 5)
+        for kind in ("confirm", "deliver", "ack")
+    ]
+    rows.append(Row(9, 9000, "c1", "violated", fault="I-LANE"))
+    write_page(str(tmp_path / "lanes.html"), rows, "lanes", {"verdict": "safety"})
+    text = rendered(tmp_path / "lanes.html")
+    for lane in (1, 5):
+        assert f'<th>g · orders:0.{lane}</th><td class="detail">floor 5, 0 held' in text
+
+
+@needs_chromium
 def test_the_page_opens_with_a_hundred_thousand_events(tmp_path: Path) -> None:
     rows = [
         Row(number, number * 50, f"c{number % 9}", "deliver", "orders", 0, number, number, "g", latency_us=200)
