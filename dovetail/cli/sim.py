@@ -301,7 +301,12 @@ def mutants(
     with ThreadPool(jobs) as pool:
         caught = pool.imap(lambda mutant: hunt(mutant, seeds), chosen)
         found = list(_shown(caught, len(chosen), "mutants"))
-    _print_mutants(found, json)
+    if markdown:
+        from dovetail.sim.mutants.report import planted
+
+        typer.echo("\n".join(planted(found)))
+    else:
+        _print_mutants(found, json)
     raise typer.Exit(4 if any(not each.by for each in found) else 0)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from dovetail.sim.mutants.equivalents import EQUIVALENT
+from dovetail.sim.mutants.hunt import Caught
 from dovetail.sim.mutants.trials import Found
 
 KINDS = ("test", "simulation", "model", "proof")
@@ -69,6 +70,15 @@ def markdown(found: Sequence[Found]) -> Iterator[str]:
     for each in found:
         if each.kind:
             yield f"| {_cell(each.name)} | {each.kind} | {_cell(each.by)} | {each.tried} | {each.seconds:.1f} |"
+
+
+def planted(found: Sequence[Caught]) -> Iterator[str]:
+    """The lines of the table of mistakes that were planted by hand."""
+    yield "| mistake | noticed by | verdict | in | runs | s | its story |"
+    yield "|---|---|---|---|---|---|---|"
+    for each in found:
+        cells = (each.mutant.name, each.by or "nobody", each.verdict, each.where, str(each.runs), f"{each.seconds:.1f}")
+        yield f"| {' | '.join((*cells, each.mutant.story))} |"
 
 
 def read_table(text: str) -> dict[str, str]:

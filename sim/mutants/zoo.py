@@ -238,7 +238,9 @@ ZOO = (
         "Pipelined requests are answered as they finish: a client takes one message's confirmation for another's.",
         "            while self._turns and self._turns[0] in self._ready:\n"
         "                due = self._ready.pop(self._turns.popleft())\n",
-        "            self._turns.remove(number)\n            while due := self._ready.pop(number, b''):\n",
+        "            while number in self._ready:\n"
+        "                self._turns.remove(number)\n"
+        "                due = self._ready.pop(number)\n",
     ),
     Mutant(
         "split-frame-mangled",
@@ -481,6 +483,147 @@ ZOO = (
         "                    if what.attempt > 1:\n                        continue\n"
         "                    self._leases[what.id] = what\n",
         scenarios=("looked-at",),
+    ),
+    Mutant(
+        "next-owner-before-the-last-let-go",
+        "dovetail.core.rebalance",
+        "A partition goes to its next member while the last one still works on it: two consumers with one partition.",
+        "        if slot not in tenures:\n",
+        "        if slot not in tenures or tenures[slot].member != member:\n",
+        scenarios=("rebalance-storm",),
+    ),
+    Mutant(
+        "given-up-but-still-held",
+        "dovetail.core.rebalance",
+        "A member gives a partition up, and what it holds of it stays its own: nobody else gets it until a timeout.",
+        "        _give_back(turn, number, member, slot)\n        _drop",
+        "        _drop",
+        scenarios=("rebalance-storm",),
+    ),
+    Mutant(
+        "revoke-waits-for-ever",
+        "dovetail.core.rebalance",
+        "One member does not answer, and the whole group waits for it: a rebalance that never ends.",
+        "    late = {each.member for _, each in ordered(tenures) if 0 < each.revoke_by_ms <= turn.mono_ms}\n",
+        "    late: set[str] = set()\n",
+        scenarios=("revoke-unanswered",),
+    ),
+    Mutant(
+        "more-of-what-was-asked-back",
+        "dovetail.core.routing",
+        "A member is asked to let a partition go, and goes on getting messages of it.",
+        "    if tenure is None or tenure.revoke_by_ms:",
+        "    if tenure is None:",
+        scenarios=(
+            "revoke-unanswered",
+            "rebalance-storm",
+        ),
+    ),
+    Mutant(
+        "leaver-keeps-its-partitions",
+        "dovetail.core.rebalance",
+        "Who is gone is still written down as the owner: partitions that nobody reads.",
+        "    for slot, _ in _of_member(turn, number, member):\n        _drop(turn, number, slot)\n    disturb",
+        "    disturb",
+        scenarios=("rebalance-storm",),
+    ),
+    Mutant(
+        "attempts-begin-anew-at-a-restart",
+        "dovetail.core.dispatch",
+        "The count of failures is in memory alone: with every deployment a poison message has all its tries again.",
+        "    if failures:\n        config",
+        "    if False:\n        config",
+        scenarios=("crash-after-settle",),
+    ),
+    Mutant(
+        "lives-cut-short",
+        "dovetail.core.kernels",
+        "The time to live is an hour too short, as after a change of clocks: messages vanish unseen.",
+        "    return expires_at_ms != 0 and expires_at_ms <= wall_ms\n",
+        "    return expires_at_ms != 0 and expires_at_ms - 3600000 <= wall_ms\n",
+    ),
+    Mutant(
+        "repetition-confirmed-too-soon",
+        "dovetail.core.publish",
+        "A producer repeats what is still on its way to the disk, is recognised, and told that it is stored.",
+        "    if base < turn.tails[log_id].stored:\n"
+        "        turn.effects.extend(replies)\n"
+        "    else:\n"
+        "        turn.reply_after_all(replies)",
+        "    turn.effects.extend(replies)",
+        scenarios=("repeated-before-sync",),
+    ),
+    Mutant(
+        "failed-sync-tried-again",
+        "dovetail.runtime.storage.journal",
+        "A sync fails, and the next one succeeds because the system has forgotten the pages: PostgreSQL's fsyncgate.",
+        "            if sync:\n                yield Sync(path)\n            self._position",
+        "            if sync:\n"
+        "                try:\n"
+        "                    yield Sync(path)\n"
+        "                except SyncFailed:\n"
+        "                    yield Sync(path)\n"
+        "            self._position",
+        scenarios=("failed-sync-and-power-loss",),
+    ),
+    Mutant(
+        "interval-that-never-ends",
+        "dovetail.core.committer",
+        "Synced every so often, says the setting, and the timer is never looked at.",
+        "        overdue = self._unsynced_ms is not None and mono_ms - self._unsynced_ms >= self.sync_interval_ms\n",
+        "        overdue = False\n",
+        scenarios=("relaxed-sync",),
+    ),
+    Mutant(
+        "written-taken-for-synced",
+        "dovetail.core.committer",
+        "What was only written is noted as synced: an unfinished commit looks like damage, and nothing starts.",
+        "        if commit.sync:\n"
+        "            self._synced_lsn = commit.last_lsn\n"
+        "            self._unsynced_ms = None\n",
+        "        self._synced_lsn = commit.last_lsn\n        if commit.sync:\n            self._unsynced_ms = None\n",
+        scenarios=("relaxed-sync",),
+    ),
+    Mutant(
+        "old-segment-left-unsynced",
+        "dovetail.runtime.storage.journal",
+        "The journal goes on in its next file, and what was only written to the last one is never synced.",
+        "            if self.synced_lsn < self.committed_lsn:\n"
+        "                yield Sync(journal_path(self.segments[-1].number))\n"
+        "            yield from self._roll",
+        "            yield from self._roll",
+        scenarios=("relaxed-sync",),
+    ),
+    Mutant(
+        "reads-show-what-is-not-stored",
+        "dovetail.core.polls",
+        "A read shows the end of the log before it is on the disk: dirty reads, gone after a power loss.",
+        "    end = turn.tails[log.id].stored\n    turn.reply",
+        "    end = turn.durable.logs[log.id].end\n    turn.reply",
+        scenarios=("repeated-before-sync",),
+    ),
+    Mutant(
+        "time-lookup-a-segment-late",
+        "dovetail.runtime.storage.log",
+        "The offset of a time is the beginning of the next file: a replay from a time begins too late.",
+        "            if entry.record.arrival_ms >= arrival_ms:\n                return entry.base\n",
+        "            pass\n",
+        scenarios=("lanes",),
+    ),
+    Mutant(
+        "moved-and-not-noted",
+        "dovetail.core.evolve",
+        "A delayed message is delivered and not crossed off: after a restart it comes again.",
+        "    moved = MovedBatches(found.bases.set(record.base, None), found.messages + record.count)",
+        "    moved = MovedBatches(found.bases, found.messages + record.count)",
+    ),
+    Mutant(
+        "ghosts-stay-members",
+        "dovetail.core.sessions",
+        "A member whose machine vanished is never taken out: its partitions wait for it.",
+        "    closed(turn, session_id)\n    reason",
+        "    return\n    reason",
+        scenarios=("ghost-member",),
     ),
 )
 """Each with the scenarios in which to look first."""

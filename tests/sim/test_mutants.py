@@ -13,7 +13,7 @@ from msgspec import json
 
 from dovetail.sim.mutants import report
 from dovetail.sim.mutants.equivalents import EQUIVALENT
-from dovetail.sim.mutants.hunt import hunt
+from dovetail.sim.mutants.hunt import Caught, hunt
 from dovetail.sim.mutants.mechanical import module_of, modules, mutants_of, mutated_code
 from dovetail.sim.mutants.mutant import Mutant, mutated
 from dovetail.sim.mutants.trial import Outcome, Try
@@ -40,6 +40,14 @@ def test_a_planted_mistake_is_noticed(mutant: Mutant) -> None:
 def test_the_zoo_has_at_least_twenty_five_mistakes_with_their_stories() -> None:
     assert len({mutant.name for mutant in ZOO}) == len(ZOO) >= 25
     assert all(mutant.story for mutant in ZOO)
+
+
+def test_the_table_of_planted_mistakes_is_printed_as_it_stands_in_the_specification() -> None:
+    found = [Caught(ZOO[0], "I-LOST", "safety", "swarm 0", 1, 1.25), Caught(ZOO[1], "", runs=40, seconds=9.0)]
+    head, _, *rows = report.planted(found)
+    assert head in Path("spec/mutants.md").read_text(encoding="utf-8")
+    assert rows[0] == f"| {ZOO[0].name} | I-LOST | safety | swarm 0 | 1 | 1.2 | {ZOO[0].story} |"
+    assert rows[1].startswith(f"| {ZOO[1].name} | nobody |")
 
 
 def test_every_mechanical_mutant_has_a_name_of_its_own() -> None:
