@@ -38,6 +38,7 @@ def shrink(
         return None
     hunt = _Hunt(setup, first, time.monotonic() + budget_s, progress)
     hunt.cut_the_end()
+    hunt.shrink_extras()
     hunt.shrink_events(max(1, len(hunt.best.events) // COARSE_PARTS))
     hunt.shrink_crowd()
     hunt.shrink_events()
@@ -123,6 +124,13 @@ class _Hunt:
                     events[at] = replace(event, count=count)
                     if self._try(replace(self.best, events=tuple(events))):
                         break
+
+    def shrink_extras(self) -> None:
+        """Without somebody who reads along, and without messages that nobody can process."""
+        if self.best.reads_along:
+            self._try(replace(self.best, reads_along=False))
+        if self.best.poison or self.best.toxic:
+            self._try(replace(self.best, poison=0, toxic=0))
 
 
 def as_test(setup: plan.Plan, result: Result) -> str:

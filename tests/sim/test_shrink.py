@@ -17,6 +17,7 @@ setup = plan_of("crash-after-settle", 0)
 found = shrink(setup, 60.0)
 assert len(setup.events) > 200
 assert len(found.plan.events) < 30, len(found.plan.events)
+assert setup.reads_along and not found.plan.reads_along
 open({path!r}, "w").write(as_test(found.plan, found.result))
 """
 
