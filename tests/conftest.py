@@ -5,7 +5,9 @@ import re
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.depth import EXAMPLES
+
+settings.register_profile("patient", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 FRESH = re.compile(r"test_a_seed_nobody_has_seen_keeps_every_promise\[(\d+)\]")

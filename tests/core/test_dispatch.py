@@ -18,6 +18,7 @@ from dovetail.core.state import TAIL_BATCHES_MAX, BatchMeta, Settings
 from dovetail.core.step import step
 from tests.core.broker import Broker
 from tests.core.running import Running
+from tests.depth import DEPTH
 
 
 def parts_of(total: int) -> st.SearchStrategy[list[int]]:
@@ -27,7 +28,7 @@ def parts_of(total: int) -> st.SearchStrategy[list[int]]:
 
 
 @given(parts_of(9), st.lists(st.tuples(st.sampled_from(("t.a", "t.b")), st.integers(0, 1)), min_size=9, max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * DEPTH, deadline=None)
 def test_nine_messages_for_three_members_are_three_each(batches: list[int], places: list[tuple[str, int]]) -> None:
     broker = Broker()
     broker.create("t.a", 2)
@@ -39,7 +40,7 @@ def test_nine_messages_for_three_members_are_three_each(batches: list[int], plac
 
 
 @given(parts_of(9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 * DEPTH, deadline=None)
 def test_a_backlog_of_nine_for_three_members_with_credit_for_three_is_three_each(batches: list[int]) -> None:
     broker = Broker()
     for count in batches:

@@ -10,6 +10,7 @@ from dovetail.core.codes import SettleAction
 from dovetail.core.keys import NO_KEY
 from dovetail.core.records import TopicConfig
 from tests.core.crew import Crew, deliveries
+from tests.depth import DEPTH
 
 RED, BLUE, GREEN = 1, 2, 3
 
@@ -122,7 +123,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * DEPTH, deadline=None)
 @given(credit=st.integers(1, 5), told=acts)
 def test_whatever_happens_everything_is_settled_in_the_end(credit: int, told: list[tuple[str, object]]) -> None:
     """The crew checks after every step that no key is at two members."""

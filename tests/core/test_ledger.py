@@ -5,8 +5,6 @@ The same machine is driven by Hypothesis, which shrinks what fails, and checked 
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -19,8 +17,8 @@ from dovetail.core.journal_format import Entry
 from dovetail.core.records import TopicConfig
 from dovetail.spec.ledger import Disagreement, Ledger
 from tests.core.running import HOUR_MS, Consumer, Running
+from tests.depth import DEPTH
 
-DEPTH = int(os.environ.get("DOVETAIL_DEPTH", "1"))
 TOPIC = "a"
 PRIORITIES = st.sampled_from([each for each in Priority if each is not Priority.DEFAULT])
 DELAYS = (0, 0, 0, 300, 20_000, 2 * HOUR_MS)

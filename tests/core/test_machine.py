@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -16,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.core import actions
 from tests.core.actions import Action
 from tests.core.world import World
+from tests.depth import DEPTH
 
-DEPTH = int(os.environ.get("DOVETAIL_DEPTH", "1"))
 EXAMPLES = 120 * DEPTH
 STEPS = 40
 SEEDS = 120 * DEPTH

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -15,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from dovetail.core.assignment import PARTITIONED_STRATEGIES
 from tests.core.partitioned import WEIGHTS, Action, Watched, run
 from tests.core.test_machine import Drawn
+from tests.depth import DEPTH
 
-DEPTH = int(os.environ.get("DOVETAIL_DEPTH", "1"))
 EXAMPLES = 40 * DEPTH
 SEEDS = 60 * DEPTH
 ACTIONS = 80

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -14,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.core.pressed import QUOTAS, WEIGHTS, Action, Pressed, run
 from tests.core.test_machine import Drawn
+from tests.depth import DEPTH
 
-DEPTH = int(os.environ.get("DOVETAIL_DEPTH", "1"))
 EXAMPLES = 8 * DEPTH
 SEEDS = 12 * DEPTH
 ACTIONS = 80

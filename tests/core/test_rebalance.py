@@ -18,6 +18,7 @@ from dovetail.core.state import Settings, Tenure
 from dovetail.core.step import step
 from tests.architecture.sources import ROOT
 from tests.core.crew import OPERATOR, Crew, assigns, deliveries, revokes
+from tests.depth import DEPTH
 
 QUIET_MS = Settings().quiet_ms + 10
 ANSWER_MS = Settings().rebalance_answer_ms + 10
@@ -530,7 +531,7 @@ acts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * DEPTH, deadline=None)
 @given(strategy=st.sampled_from(PARTITIONED_STRATEGIES), told=acts)
 def test_whatever_members_do_the_group_ends_up_stable_with_everything_handed_out(
     strategy: str, told: list[tuple[str, object]]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dovetail.core.journal_format import Entry
 from dovetail.core.records import BatchAppended
 from dovetail.core.shelf import ENTRY_BYTES, Shelf
+from tests.depth import DEPTH
 
 DELAYED = 3
 """The log in which everything is delayed; in the others nothing is."""
@@ -66,7 +67,7 @@ class Naive:
         return ()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60 * DEPTH)
 @given(st.lists(ADD | WRITTEN | READ, max_size=25), st.integers(1, 900))
 def test_a_shelf_holds_what_the_files_lack_and_as_much_else_as_it_may(
     said: list[tuple[str, int, int, int]], bytes_max: int

@@ -13,6 +13,7 @@ from dovetail.core.records import TopicConfig
 from dovetail.core.state import State
 from dovetail.core.step import step
 from tests.core import actions
+from tests.depth import DEPTH
 
 NUMBER = st.one_of(st.integers(-2, 12), st.sampled_from((-(1 << 63), 1 << 31, 1 << 63)))
 SMALL = st.integers(0, 9)
@@ -62,7 +63,7 @@ STATES = [some_state(seed) for seed in range(12)]
 
 
 @given(st.sampled_from(STATES), st.lists(st.tuples(st.integers(0, 40_000), ANYTHING), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * DEPTH, deadline=None)
 def test_step_is_total_over_what_peers_say(
     before: tuple[State, int, int], ticks: list[tuple[int, list[ask.AnyInput]]]
 ) -> None:
@@ -74,7 +75,7 @@ def test_step_is_total_over_what_peers_say(
 
 
 @given(st.sampled_from(STATES), ANYTHING)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * DEPTH, deadline=None)
 def test_the_same_arguments_give_the_same_result(before: tuple[State, int, int], inputs: list[ask.AnyInput]) -> None:
     state, mono_ms, wall_ms = before
     now = Now(mono_ms, wall_ms)

@@ -9,7 +9,6 @@ what recovery brings back must be one of the model's pasts, none before the last
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -29,10 +28,10 @@ from dovetail.runtime.storage.disk import run
 from dovetail.runtime.storage.findings import Outcome
 from dovetail.runtime.storage.journal import Journal
 from dovetail.runtime.storage.log import LogFiles
+from tests.depth import DEPTH
 from tests.storage.build import Broker, entry
 from tests.storage.test_crashes import TINY, Watched
 
-DEPTH = int(os.environ.get("DOVETAIL_DEPTH", "1"))
 EXAMPLES = 60 * DEPTH
 STEPS = 30
 NAMES = ("a", "b", "c")
