@@ -271,13 +271,14 @@ def a_delivery_is_cut_back_to_a_boundary_close_by(given: Given) -> bool:
 )
 def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
     """Of a range that is tried again each offset is leased or still waits, never both, and waits only when credit or
-    the lane's turn is used up; the lease is the attempt after those that failed."""
+    the lane's turn is used up; the lease is the attempt after those that failed, and what waits behind it goes on
+    waiting."""
     first, last, offset = given.integer("first", 0), given.integer("last"), given.integer("offset")
     given.assume(first <= last)
     member = _member(given, MEMBERS[0])
     given.assume(member.in_flight < member.credit_max)
-    retry = Retry(0, first, last, "", 0)
-    progress = Progress(0, (retry,))
+    retry, behind = Retry(0, first, last, "", 0), Retry(5, last + 1, last + 9, "", 0)
+    progress = Progress(0, (retry, behind))
     failures = given.integer("failures", 1)
     cursor = Cursor(first, (), ((first, last, failures),))
     turn = _turn((member,), progress=progress, cursors=Map({(GROUP, LOG): cursor}))
@@ -285,7 +286,8 @@ def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
     sent = given.call(dispatch._send_retry, turn, GROUP, LOG, progress, retry, member, most)
     found = _leases(turn)
     leased = some(False, *(is_in(lease.ranges, offset) for lease in found))
-    waits = some(False, *(within(offset, left.first, left.last) for left in turn.progress[GROUP, LOG].retries))
+    *rest, kept = turn.progress[GROUP, LOG].retries
+    waits = some(False, *(within(offset, left.first, left.last) for left in rest))
     now = turn.subscriptions[member.id]
     return every(
         same(some(leased, waits), within(offset, first, last)),
@@ -295,7 +297,8 @@ def a_retry_is_sent_or_waits_and_never_both(given: Given) -> bool:
         now.in_flight <= now.credit_max,
         every(sent <= most, sent == now.in_flight - member.in_flight),
         implies(waits, some(now.in_flight == now.credit_max, sent == most)),
-        *(left.first <= left.last for left in turn.progress[GROUP, LOG].retries),
+        *(left.first <= left.last for left in rest),
+        unchanged(kept, behind),
     )
 
 
