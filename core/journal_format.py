@@ -304,8 +304,9 @@ def decode_items(body: memoryview) -> list[Item]:
     items: list[Item] = []
     at = 0
     while at < len(body):
-        if len(body) - at < _ITEM.size:
-            raise FormatError(f"{len(body) - at} bytes are left over at the end of the frame's body")
+        left = len(body) - at
+        if left < _ITEM.size:
+            raise FormatError(f"{left} bytes are left over at the end of the frame's body")
         kind, length = _ITEM.unpack_from(body, at)
         at += _ITEM.size
         end = at + length

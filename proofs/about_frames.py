@@ -53,6 +53,9 @@ ENTRY: Table = {
 }
 BATCH_AT = 64
 
+ITEM: Table = {"kind": (0, "B"), "length": (1, "I")}
+ITEM_HEADER_BYTES = 5
+
 BATCH: Table = {
     "base_offset": (0, "q"),
     "length": (8, "i"),
@@ -176,6 +179,56 @@ def a_frame_is_taken_exactly_when_it_is_whole_and_next(given: Given) -> bool:
     stale = every(whole, is_ours, said.lsn < lsn)
     nothing = every(negated(begins), negated(every(negated(is_cut), is_next)))
     return every(some(stale, nothing), negated(damaged))
+
+
+@proof(
+    "I-FRAME",
+    about=journal_format.decode_items,
+    scope="bounded: a body of any size and content with up to 2 items; what records and entries hold is not read",
+    sabotage=("if end > len(body):", "if end > len(body) + 1:"),
+)
+def the_items_of_a_frame_make_up_its_body(given: Given) -> bool:
+    """Each item is read where the one before it ends, as long as it says and never past the body's end; a body that
+    ends inside one, or an entry of another size than its item, is damage, and a kind that is not known is of a later
+    version."""
+    size, content = given.integer("size", 0), Content(given)
+    first = content.says(0, ITEM, "first_")
+    second = content.says(ITEM_HEADER_BYTES + first.length, ITEM, "second_")
+    given.assume(size <= 2 * ITEM_HEADER_BYTES + first.length + second.length)
+    entries = [given.integer("entry_first", 0), given.integer("entry_second", 0)]
+    expected, wrong, at = [], "", 0
+    for said, entry_bytes in zip((first, second), entries, strict=True):
+        if wrong or at == size:
+            break
+        end = at + ITEM_HEADER_BYTES + said.length
+        if size - at < ITEM_HEADER_BYTES or end > size or (said.kind == 2 and entry_bytes != said.length):
+            wrong = "FormatError"
+        elif said.kind < 1 or said.kind > 3:
+            wrong = "NewerFormat"
+        elif said.kind != 3:
+            expected.append((said.kind, at + ITEM_HEADER_BYTES, said.length))
+        at = end
+
+    def entry(part: Buffer, at: int, *, verify: bool) -> SimpleNamespace:
+        size_bytes = entries[0] if part.start == ITEM_HEADER_BYTES else entries[1]
+        return SimpleNamespace(kind=1 if verify else 2, start=part.start + at, size=part.size, size_bytes=size_bytes)
+
+    def records(part: Buffer) -> tuple[SimpleNamespace, ...]:
+        return (SimpleNamespace(kind=1, start=part.start, size=part.size),)
+
+    def read() -> list[tuple[int, int, int]]:
+        found = cast(list[SimpleNamespace], journal_format.decode_items(cast(memoryview, Buffer(content, size))))
+        return [(each.kind, each.start, each.size) for each in found]
+
+    stubs = {"entry_at": entry, "_decode_records": records, "_ITEM": Layout(journal_format._ITEM)}
+    with unknown_bytes(journal_format, **stubs):
+        try:
+            found = given.call(read)
+        except NewerFormat:
+            return wrong == "NewerFormat"
+        except FormatError:
+            return wrong == "FormatError"
+    return not wrong and found == expected
 
 
 @proof(
