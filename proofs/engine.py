@@ -6,8 +6,8 @@ and again, each time down another path: the decisions of the last run, the last 
 numbers the same function is a test case.
 
 Promises  `PROVED` means: on every path that the assumptions allow, no inputs break the claim; on each path one run
-          on plain numbers gave the same results, so that code which tells a symbolic value from a plain one is
-          found out; a counterexample was confirmed in the same way.
+          on plain numbers gave the same results, and what ran on them was read (`proofs/reading.py`), so that code
+          which tells a symbolic value from a plain one is found out; a counterexample was confirmed in the same way.
 Never     takes `unknown` for an answer, counts a claim as proved that never reached its conclusion, or goes on
           after something was refused.
 """

@@ -11,6 +11,8 @@ Never     runs anything. What it does not know it names too.
 from __future__ import annotations
 
 import ast
+import builtins
+import operator
 from collections.abc import Iterator, Mapping
 from dis import get_instructions
 from functools import cache
@@ -24,7 +26,7 @@ VOUCHED = frozenset({"abc", "collections.abc", "contextlib", "enum", "re", "typi
 _TELLING = frozenset({"str", "repr", "format", "join", "map", "refuse", "append"})
 """Calls that pass a text on and don't look at it; so do those that make a record or an exception."""
 _RAISED_BY_SYMBOLS = frozenset({"TypeError", "AttributeError", "Exception", "BaseException"})
-_TELLING_APART = frozenset({"type", "id"})
+_TELLING_APART = (type, id, operator.is_, operator.is_not)
 _TEXTS = frozenset({"str", "repr", "format"})
 
 
@@ -44,7 +46,11 @@ def objection(code: CodeType, known: Mapping[str, Any]) -> str | None:
     if module in VOUCHED or module.startswith("namedtuple_"):
         return None
     for each in get_instructions(code):
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in _TELLING_APART:
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            named = known.get(each.argval, vars(builtins).get(each.argval))
+        else:
+            named = vars(operator).get(each.argval) if each.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+        if any(named is apart for apart in _TELLING_APART):
             return f"`{each.argval}`, which tells a symbolic value from a plain one, in {code.co_qualname}"
     places = _blind_places(code.co_filename)
     if places is None:

@@ -259,6 +259,7 @@ def _asks_for_identity(x: int) -> int:
 
 
 ON = True
+KIND = type
 
 
 def _asks_whether_it_is_true(x: int) -> int:
@@ -379,7 +380,9 @@ UNSOUND: dict[str, Callable[[int], object]] = {
     "a value that outlives its path": _remembers,
     "type": _asks_for_the_type,
     "type of each": _asks_for_the_type_by_map,
+    "type by another name": lambda x: KIND(x) in (int,) and x == 5,
     "id": lambda x: id(x) == id(5),
+    "identity as a function": lambda x: operator.is_(x, 5),
     "identity": _asks_for_identity,
     "is True": _asks_whether_it_is_true,
     "is a constant": _asks_whether_it_is_a_constant,
