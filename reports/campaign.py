@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.reports import dataset, shipping
-from dovetail.reports.errors import ReportError
+from dovetail.reports.errors import ReportError, cause, is_full
 from dovetail.sim.campaign import Summary, orders, reproduction, run_seed, summary
 from dovetail.sim.run import Result, Verdict
 from dovetail.sim.trace import PIECE_ROWS, Row, schema, to_arrow
@@ -74,6 +74,7 @@ def run_campaign(
 ) -> Summary:
     """Run what is missing of a campaign, and say what all of it found. `runner` runs a seed in place of `run_seed`."""
     _begin(path, manifest)
+    dataset.check_files(dataset.Dataset(path, manifest), str(path))
     everything = orders(names, manifest.seed, manifest.seeds)
     there = {(result.name, result.seed) for result in results(spark, path)}
     missing = sorted(order for order in everything if order not in there)
@@ -111,7 +112,6 @@ def _begin(path: Path, wanted: dataset.Manifest) -> None:
     if before is None:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise dataset.BadDataset(f"{path} is there and is no campaign: name another directory with --out")
-        path.mkdir(parents=True, exist_ok=True)
     else:
         for what in ("scenario", "seed", "columns", "code"):
             was, is_now = getattr(before, what), getattr(wanted, what)
@@ -170,20 +170,14 @@ def _write(rows: DataFrame, path: Path) -> None:
 
 
 def _in_words(error: Exception, path: Path) -> ReportError:
+    kept = "the same command goes on; the seeds that were finished are kept"
     text = str(error)
-    if "No space left on device" in text or "Disk quota exceeded" in text:
+    if is_full(text):
         free = shutil.disk_usage(path).free >> 20
-        return Interrupted(
-            f"the disk of {path} is full ({free} MB left): make room, and the same command goes on; "
-            "the seeds that were finished are kept"
-        )
+        return Interrupted(f"the disk of {path} is full ({free} MB left): make room, and {kept}")
     if "Permission denied" in text:
         return Interrupted(f"can't write into {path}: permission denied, here or on the machine that ran the task")
-    causes = [line.strip() for line in text.splitlines() if "Error" in line or "Exception" in line]
-    return Interrupted(
-        f"the Spark job failed ({causes[-1] if causes else type(error).__name__}): the same command goes on; "
-        "the seeds that were finished are kept"
-    )
+    return Interrupted(f"the Spark job failed ({cause(error)}): {kept}")
 
 
 def _spark_schema() -> Any:

@@ -93,7 +93,12 @@ def open_dataset(text: str, *, partial: bool = False) -> Dataset:
             f"{text} is not finished: `dovetail sim campaign --out {text}` runs the seeds that are missing, "
             "--partial reports on those that are there"
         )
-    return replace(dataset, rows=_check_files(dataset, text))
+    rows = check_files(dataset, text)
+    if not rows:
+        raise BadDataset(
+            f"{text} holds no trace: `dovetail sim campaign --out DIR` and `sim run --trace FILE` write them"
+        )
+    return replace(dataset, rows=rows)
 
 
 def local(text: str) -> Path:
@@ -108,8 +113,10 @@ def read_manifest(path: Path) -> Manifest | None:
     place = path / MANIFEST
     try:
         data = place.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise BadDataset(f"can't read {place}: {error.strerror}") from None
     try:
         found = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
@@ -120,10 +127,14 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Put the manifest in place, whole."""
+    """Put the manifest in place, whole, making the directory where there is none."""
     beside = path / f".{MANIFEST}"
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-    beside.replace(path / MANIFEST)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        beside.replace(path / MANIFEST)
+    except OSError as error:
+        raise BadDataset(f"can't write into {path}: {error.strerror}; --out names another directory") from None
 
 
 def trace_files(dataset: Dataset) -> list[Path]:
@@ -136,28 +147,25 @@ def trace_files(dataset: Dataset) -> list[Path]:
     return sorted(path for path in found if not any(part.startswith(hidden) for part in path.relative_to(top).parts))
 
 
-def _check_files(dataset: Dataset, text: str) -> int:
+def check_files(dataset: Dataset, text: str) -> int:
     """How many rows there are, if all files can be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = trace_files(dataset)
-    if not found:
-        raise BadDataset(
-            f"{text} holds no trace: `dovetail sim campaign --out DIR` and `sim run --trace FILE` write them"
-        )
     rows = 0
-    for path in found:
+    for path in trace_files(dataset):
         try:
             with pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 rows += file.metadata.num_rows
             columns = {*names, *(part.partition("=")[0] for part in path.parts if "=" in part)}
         except (pa.ArrowInvalid, OSError) as error:
-            raise BadDataset(
-                f"{path} is damaged or half written ({str(error).splitlines()[0]}): delete it, and "
-                f"`dovetail sim campaign --out {text}` runs its seeds again"
-            ) from None
+            way_out = (
+                "take it away, and report on the rest"
+                if dataset.manifest is None
+                else f"delete it, and `dovetail sim campaign --out {text}` runs its seeds again"
+            )
+            raise BadDataset(f"{path} is damaged or half written ({str(error).splitlines()[0]}): {way_out}") from None
         missing = [name for name in COLUMNS if name not in columns]
         if missing:
             raise BadDataset(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from msgspec import Struct
 
 from dovetail.reports import audit, compare, tables
 from dovetail.reports.dataset import RESULT, Dataset
-from dovetail.reports.errors import ReportError
+from dovetail.reports.errors import ReportError, cause, is_full
 from dovetail.reports.session import fit
 from dovetail.sim import marks, plan, replay_page
 from dovetail.sim.campaign import reproduction
@@ -61,6 +63,11 @@ class Report(Struct, frozen=True):
     version: str = ""
 
     @property
+    def runs(self) -> int:
+        """How many runs there are, those that broke before they had a row included."""
+        return max(len(self.results), len(self.tables["per_seed"]))
+
+    @property
     def findings_total(self) -> int:
         """How many there are; of many of a kind in a run only the first are kept."""
         return sum(each["total"] for each in self.findings if each["place"] == 1)
@@ -77,6 +84,29 @@ def make(
     tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Analyse a dataset; with `against`, say what moved since that one."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return _make(spark, dataset, against, tell)
+    except (PySparkException, Py4JError) as error:
+        raise _in_words(error, dataset, against) from error
+
+
+def _in_words(error: Exception, dataset: Dataset, against: Dataset | None) -> ReportError:
+    if is_full(str(error)):
+        place = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+        return ReportError(
+            f"there is no room for Spark's own files in {place}: make some, or name another disk with SPARK_LOCAL_DIRS"
+        )
+    places = dataset.trace if against is None else f"{dataset.trace} and {against.trace}"
+    return ReportError(
+        f"Spark did not get through {places} ({cause(error)}): a file that this names is damaged, delete it; "
+        "where it is a campaign's, `dovetail sim campaign --out` runs its seeds again"
+    )
+
+
+def _make(spark: SparkSession, dataset: Dataset, against: Dataset | None, tell: Callable[[str], None]) -> Report:
     before: Rows = []
     if against is not None:
         tell("the other campaign")
@@ -180,14 +210,10 @@ def _flat(result: Result) -> dict[str, Any]:
 
 
 def _prepare(spark: SparkSession, dataset: Dataset) -> DataFrame:
-    try:
-        trace = spark.read.parquet(dataset.trace)
-        fit(spark, dataset.rows)
-        audit.prepare(spark, trace)
-        tables.prepare(spark)
-    except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise ReportError(f"{dataset.trace} can't be read: {first}") from error
+    trace = spark.read.parquet(dataset.trace)
+    fit(spark, dataset.rows)
+    audit.prepare(spark, trace)
+    tables.prepare(spark)
     return trace
 
 
