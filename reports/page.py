@@ -14,6 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
+from dovetail.reports.audit import ANSWERS_FOR
 from dovetail.reports.report import Report
 
 TEMPLATE = "report_page.html"
@@ -21,7 +22,7 @@ TEMPLATE = "report_page.html"
 
 def page(report: Report) -> str:
     """The page of a report; the replays of failing seeds are packed into it."""
-    data = msgspec.to_builtins(report)
+    data = {**msgspec.to_builtins(report), "promises": ANSWERS_FOR}
     data["replays"] = {
         key: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() for key, text in report.replays.items()
     }

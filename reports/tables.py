@@ -16,6 +16,8 @@ from dovetail.reports.audit import make_views
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+POINTS = 600
+"""So many points of time a plot has at most: a broker's trace may be of days."""
 KEPT = ("outages", "strikes", "wait_counts")
 SLOT_US = 100_000
 """How finely it is told which fault was at work."""
@@ -34,7 +36,8 @@ VIEWS = {
     "slots": """
         SELECT run, seed, slot, max_by(fault, seq) AS fault FROM strikes GROUP BY run, seed, slot""",
     "phases": """
-        SELECT run, seed, coalesce(heal_us, 1L << 62) AS heal_us, done_us FROM ends""",
+        SELECT run, seed, CASE WHEN live THEN NULL ELSE coalesce(heal_us, 1L << 62) END AS heal_us, done_us
+        FROM ends LEFT JOIN terms USING (run, seed)""",
     # From the first death since it was last up until it is up: a broker that dies again on its way up was down once.
     "outages": """
         SELECT run, seed, min(CASE WHEN kind = 'down' THEN time_us END) AS down_us,
@@ -208,13 +211,23 @@ TABLES = (
     Table(
         "throughput",
         "Throughput over simulated time",
-        "Messages in each second, in all runs together.",
-        """SELECT time_us DIV 1000000 AS second,
-                  sum(CASE WHEN kind = 'publish' THEN last - first + 1 ELSE 0 END) AS published,
-                  sum(CASE WHEN kind IN ('confirm', 'delayed') THEN last - first + 1 ELSE 0 END) AS confirmed,
-                  sum(CASE WHEN kind = 'deliver' THEN last - first + 1 ELSE 0 END) AS delivered,
-                  sum(CASE WHEN kind = 'ack' THEN last - first + 1 ELSE 0 END) AS acknowledged
-           FROM trace WHERE kind IN ('publish', 'confirm', 'delayed', 'deliver', 'ack') GROUP BY 1 ORDER BY 1""",
+        "Messages in a second, in all runs together; of a longer trace, the mean of as many seconds as make "
+        f"{POINTS} points of it.",
+        f"""SELECT time_us DIV (1000000 * step) * step AS second,
+                   sum(CASE WHEN kind = 'publish' THEN last - first + 1 ELSE 0 END) DIV step AS published,
+                   sum(CASE WHEN kind IN ('confirm', 'delayed') THEN last - first + 1 ELSE 0 END) DIV step AS confirmed,
+                   sum(CASE WHEN kind = 'deliver' THEN last - first + 1 ELSE 0 END) DIV step AS delivered,
+                   sum(CASE WHEN kind = 'ack' THEN last - first + 1 ELSE 0 END) DIV step AS acknowledged
+            FROM trace CROSS JOIN (SELECT coalesce(max(time_us), 0) DIV {POINTS * 1_000_000} + 1 AS step FROM trace)
+            WHERE kind IN ('publish', 'confirm', 'delayed', 'deliver', 'ack') GROUP BY step, 1 ORDER BY 1""",
+    ),
+    Table(
+        "gaps",
+        "Gaps in the trace",
+        "Where a real broker's trace leaves out steps, because their writer did not keep up: the audit says nothing of "
+        "what comes after the first.",
+        """SELECT run, seed, min(seq) AS first_seq, count(*) AS gaps, sum(last) AS steps FROM trace
+           WHERE kind = 'dropped' GROUP BY run, seed ORDER BY run, seed""",
     ),
     Table(
         "coverage",

@@ -57,7 +57,7 @@ def report(
         typer.echo(as_json(found))
     else:
         typer.echo(
-            f"{found.title}: {len(found.tables['per_seed'])} runs, {found.findings_total} findings of the audit, "
+            f"{found.title}: {found.runs} runs, {found.findings_total} findings of the audit, "
             f"{len(found.disagreements)} disagreements with the checkers"
         )
         for each in found.findings[:20]:
