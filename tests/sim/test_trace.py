@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 
 import pytest
 
@@ -22,6 +23,15 @@ def rows() -> list[Row]:
     terms = json.loads(found[0].detail)
     assert not any(terms[each] for each in ("repair", "relaxed", "deleted")), "another seed is needed"
     return found
+
+
+@pytest.mark.parametrize("seed", [SEED, 30, 55])
+def test_every_kind_of_row_is_explained_in_the_specification(seed: int) -> None:
+    said = files("dovetail.spec").joinpath("trace.md").read_text(encoding="utf-8")
+    kinds: set[str] = set()
+    run(swarm(seed), lambda row: kinds.add(row.kind))
+    assert len(kinds) > 20
+    assert {kind for kind in kinds if f"`{kind}`" not in said} == set()
 
 
 def test_the_first_row_has_the_terms_of_the_run(rows: list[Row]) -> None:
