@@ -123,5 +123,7 @@ def _settings(master: str, memory: str, level: str) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(_pieces()),
+            # Files between the steps of a query go when the query's objects do: soon, or a large trace fills the disk.
+            "spark.cleaner.periodicGC.interval": "2min",
         }
     return found
