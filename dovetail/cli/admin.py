@@ -44,7 +44,13 @@ def health(
 ) -> None:
     """Whether the broker works and what to do if not; ends with 1 when something has failed."""
     found = Rest(api, token).get("health", deep=str(deep).lower())
-    print_fields(found, json)
+    if json:
+        print_json(found)
+    else:
+        parts = {each["name"]: f"{each['status']}, {each['says']}" for each in found["components"]}
+        advice = {"recommended": found["recommendations"]} if found["recommendations"] else {}
+        known = {name: value for name, value in found.items() if name not in ("components", "recommendations")}
+        print_fields({**known, **parts, **advice}, json)
     raise typer.Exit(int(Exit.FAILED if found["status"] == "failed" else Exit.OK))
 
 

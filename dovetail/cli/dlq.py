@@ -19,6 +19,7 @@ Topic = Annotated[
 ]
 SHOWN_BYTES = 60
 LOOK_S = 0.2
+PAGE = 1_000
 
 
 @app.callback()
@@ -33,7 +34,7 @@ def list_entries(
     group: Annotated[str, typer.Option(help="Only those of this group.")] = "",
     older_than: Annotated[str, typer.Option(help="A time, or how long ago.")] = "",
     newer_than: Annotated[str, typer.Option(help="A time, or how long ago.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="So many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
     api: Api = API,
     token: Token = "",
     output: Output = Form.TABLE,
@@ -46,10 +47,26 @@ def list_entries(
         print_rows(rows, ("topic", "messages"), output, json, "there are no dead letters")
         return
     filters = {"reason": reason, "group": group, "older_than": older_than, "newer_than": newer_than}
-    found = rest.get("v1", "dlq", topic, limit=limit, **filters)["entries"]
+    found, total = _entries(rest, topic, limit, filters)
     rows = [{**each, "preview": _preview(each)} for each in found]
     columns = ("offset", "original_id", "group", "reason", "attempts", "error", "preview")
     print_rows(rows if output is Form.TABLE and not json else found, columns, output, json, "no such dead letters")
+    if len(found) < total:
+        typer.echo(f"the {len(found)} oldest of {total}: --limit shows more", err=True)
+
+
+def _entries(rest: Rest, topic: str, limit: int, filters: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
+    """A topic's oldest dead letters, page by page, and how many there are in all."""
+    found: list[dict[str, Any]] = []
+    offset: int | None = 0
+    total = 0
+    while offset is not None and (not limit or len(found) < limit):
+        most = min(PAGE, limit - len(found)) if limit else PAGE
+        page = rest.get("v1", "dlq", topic, limit=most, offset=offset, **filters)
+        total = max(total, page["total"])
+        found += page["entries"]
+        offset = page.get("next")
+    return found, total
 
 
 def _preview(entry: dict[str, Any]) -> str:
@@ -73,6 +90,13 @@ Offsets = Annotated[list[int] | None, typer.Option("--offset", min=0, help="Only
 Reason = Annotated[str, typer.Option(help="Only those that died of this.")]
 OfGroup = Annotated[str, typer.Option("--group", help="Only those of this group.")]
 Older = Annotated[str, typer.Option(help="Only what died before: a time, or how long ago.")]
+Newer = Annotated[str, typer.Option(help="Only what died since: a time, or how long ago.")]
+
+
+def _choice(offsets: list[int] | None, reason: str, group: str, older_than: str, newer_than: str) -> dict[str, Any]:
+    """Which dead letters are meant, as the API takes it."""
+    said = {"reason": reason, "group": group, "older_than": older_than, "newer_than": newer_than}
+    return {"offsets": offsets or [], **said}
 
 
 @app.command("replay")
@@ -82,6 +106,7 @@ def replay(
     reason: Reason = "",
     group: OfGroup = "",
     older_than: Older = "",
+    newer_than: Newer = "",
     to: Annotated[str, typer.Option(help="Into this topic; without, where they came from.")] = "",
     rate: Annotated[int, typer.Option(min=0, max=10_000, help="Messages a second; 0: as fast as it goes.")] = 0,
     pause_lag: Annotated[int, typer.Option(min=0, help="Wait while consumers are so far behind.")] = 0,
@@ -94,9 +119,9 @@ def replay(
 ) -> None:
     """Publish dead letters again, in their original order. Ends when all are stored; Ctrl-C leaves the job running."""
     rest = Rest(api, token)
-    choice = {"offsets": offset or [], "reason": reason, "group": group, "older_than": older_than, "to": to}
+    choice = _choice(offset, reason, group, older_than, newer_than)
     limits = {"rate": rate, "pause_lag": pause_lag, "pause_deaths": pause_deaths, "dry_run": dry_run}
-    job = rest.post("v1", "dlq", topic, "replay", **choice, **limits)
+    job = rest.post("v1", "dlq", topic, "replay", to=to, **choice, **limits)
     if wait and not dry_run:
         job = _follow(rest, job, quiet=json)
     if dry_run and not json:
@@ -165,19 +190,22 @@ def purge(
     reason: Reason = "",
     group: OfGroup = "",
     older_than: Older = "",
+    newer_than: Newer = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, say how many would go.")] = False,
     api: Api = API,
     token: Token = "",
     json: Json = False,
 ) -> None:
     """Remove a topic's dead letters; without --yes, only say how many."""
-    choice = {"offsets": offset or [], "reason": reason, "group": group, "older_than": older_than}
-    found = Rest(api, token).post("v1", "dlq", topic, "purge", **choice, dry_run=not yes)
+    choice = _choice(offset, reason, group, older_than, newer_than)
+    dry_run = dry_run or not yes
+    found = Rest(api, token).post("v1", "dlq", topic, "purge", **choice, dry_run=dry_run)
     if json:
         print_json(found)
         return
     stays = f"; {_letters(found['replaying'])} wait to be replayed and stay" if found["replaying"] else ""
-    if yes:
+    if not dry_run:
         typer.echo(f"{_letters(found['messages'])} removed from {found['topic']}{stays}")
     else:
         hint = ": add --yes" if found["messages"] else ""

@@ -38,13 +38,13 @@ class Form(StrEnum):
 Output = Annotated[Form, typer.Option("-o", "--output", help="A table, one JSON document, or a line of JSON each.")]
 
 
-TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "started", "delivered_ms", "ended_ms"})
+TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "started", "delivered", "ended"})
 """Fields of the API that are milliseconds since 1970: shown to people as times of where they are."""
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
     """End with one line that says what went wrong and what to do."""
-    typer.echo(f"dovetail: {text}", err=True)
+    typer.echo(f"dovetail: {plain(text)}", err=True)
     raise typer.Exit(int(code))
 
 
@@ -73,13 +73,14 @@ def print_rows(rows: Rows, columns: Sequence[str], form: Form, json: bool, nothi
 def _print_table(rows: Rows, columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         is_number = isinstance(rows[0].get(name), int | float) and not isinstance(rows[0].get(name), bool)
         table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(_seen(name, row.get(name))) for name in columns))
+        table.add_row(*(Text(_cell(_seen(name, row.get(name)))) for name in columns))
     # Off a terminal nobody knows the width: whoever reads the lines wants them whole.
     Console(width=None if sys.stdout.isatty() else 240).print(table)
 
@@ -88,8 +89,15 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return plain(", ".join(map(str, value)))
+    return f"{value:g}" if isinstance(value, float) else plain(str(value))
+
+
+def plain(text: str) -> str:
+    """Somebody else's text as a terminal may have it: what would steer the terminal is written out."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def print_fields(found: Mapping[str, Any], json: bool) -> None:

@@ -38,10 +38,10 @@ def top(
     if once or not sys.stdout.isatty():
         # Off a terminal nobody knows the width.
         Console(width=None if sys.stdout.isatty() else WIDTH).print(
-            _picture(rest.get("v1", "stats"), rest.get("health"))
+            _picture(rest.get("v1", "stats", top=ROWS_MAX), rest.get("health"))
         )
         return
-    picture = _picture(rest.get("v1", "stats"), rest.get("health"))
+    picture = _picture(rest.get("v1", "stats", top=ROWS_MAX), rest.get("health"))
     try:
         with Live(picture, console=Console(), screen=True, auto_refresh=False) as live:
             while True:
@@ -54,7 +54,9 @@ def top(
 def _look_again(rest: Rest) -> RenderableType:
     """A broker that is being restarted will be back."""
     try:
-        return _picture(rest.ask("GET", ("v1", "stats"), None, {}), rest.ask("GET", ("health",), None, {}))
+        return _picture(
+            rest.ask("GET", ("v1", "stats"), None, {"top": ROWS_MAX}), rest.ask("GET", ("health",), None, {})
+        )
     except NoAnswer as error:
         return f"{error}\n\nIt is asked again; Ctrl-C ends this."
 
@@ -85,20 +87,20 @@ def _picture(stats: dict[str, Any], health: dict[str, Any]) -> RenderableType:
         + "\n",
         *[(f"! {each}\n", "yellow") for each in health["recommendations"]],
     )
-    topics = Table(Column("topic", overflow="fold"), box=None, header_style="bold", pad_edge=False)
+    topics = Table(Column("topic", no_wrap=True), box=None, header_style="bold", pad_edge=False)
     for name in ("messages", "in/s", "out/s", "lag", "capacity", "caught up in"):
         topics.add_column(name, justify="right")
     for name, each in _busiest(stats["topics"], lambda each: each["published"]["one"] + each["delivered"]["one"]):
         keeps = each["capacity"]
         catch_up = lasting(keeps["catch_up_seconds"]) if "catch_up_seconds" in keeps else ""
         figures = (count(each["depth"]), rate(each["published"]["one"]), rate(each["delivered"]["one"]))
-        topics.add_row(name, *figures, count(keeps["lag"]), f"{keeps['status']}, {keeps['trend']}", catch_up)
-    groups = Table(Column("group", overflow="fold"), box=None, header_style="bold", pad_edge=False)
+        topics.add_row(Text(name), *figures, count(keeps["lag"]), f"{keeps['status']}, {keeps['trend']}", catch_up)
+    groups = Table(Column("group", no_wrap=True), box=None, header_style="bold", pad_edge=False)
     for name in ("lag", "in flight", "acked/s", "failed/s", "dead/s"):
         groups.add_column(name, justify="right")
     for name, each in _busiest(stats["groups"], lambda each: each["lag"]):
         rates = [rate(each[kind]["one"]) for kind in ("settled", "failed", "dead_letters")]
-        groups.add_row(name, count(each["lag"]), count(each["in_flight"]), *rates)
+        groups.add_row(Text(name), count(each["lag"]), count(each["in_flight"]), *rates)
     return Group(head, topics, Text(), groups)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dovetail.cli import app
+from dovetail.cli import app, dlq
 from dovetail.runtime.exits import Exit
 from tests.broker.house import wait_until
 from tests.cli.conftest import Cli
@@ -208,6 +208,34 @@ def test_config_shows_values_with_their_origins(tmp_path: Path) -> None:
         refused = run.invoke(app, [*command, "--config", str(file)])
         assert refused.exit_code == Exit.USAGE
         assert "did you mean 'topic.lease'" in refused.stderr
+
+
+def test_what_others_wrote_is_shown_as_text_and_never_steers_the_terminal(cli: Cli) -> None:
+    odd = "[/red] :smile: \x1b]0;mine\x07\u202e"
+    cli.http.publish("orders", odd)
+    cli.http.join("billing", "orders", member="[b]")
+    (message,) = cli.http.poll("billing", member="[b]")
+    cli.http.post("/v1/groups/billing/reject", receipts=[message["receipt"]], reason=odd)
+    wait_until(lambda: bool(cli.json("dlq", "list")), "it is dead")
+    seen = "[/red] :smile: \\x1b]0;mine\\x07\\u202e"
+    assert cli.run("dlq", "list", "orders").stdout.count(seen) == 2
+    assert cli.run("dlq", "show", "orders", "0").stdout.count(seen) == 3
+    assert seen in cli.run("trace", "orders:0:0").stdout
+    assert "[b]" in cli.run("group", "show", "billing").stdout
+    assert cli.json("dlq", "show", "orders", "0")["error"] == odd
+
+
+def test_dead_letters_are_listed_beyond_a_page_and_purged_dry(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq, "PAGE", 2)
+    for number in range(5):
+        cli.http.publish("orders.dlq", f"letter {number}")
+    assert [each["offset"] for each in cli.json("dlq", "list", "orders", "--limit", "0")] == [0, 1, 2, 3, 4]
+    few = cli.run("dlq", "list", "orders", "--limit", "3", "--json")
+    assert [each["offset"] for each in json.loads(few.stdout)] == [0, 1, 2]
+    assert "the 3 oldest of 5" in few.stderr
+    assert "5 dead letters would be removed" in cli.run("dlq", "purge", "orders", "--dry-run", "--yes").stdout
+    assert cli.json("dlq", "purge", "orders", "--yes", "--older-than", "1h")["messages"] == 0
+    assert cli.json("dlq", "purge", "orders", "--yes", "--newer-than", "1h")["messages"] == 5
 
 
 @pytest.mark.parametrize("words", [["--set", "x"], ["--set", "leese=5"], ["--config", "/missing.yaml"]])
