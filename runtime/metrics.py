@@ -10,7 +10,7 @@ import gc
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from dovetail.core.codes import Priority, SettleAction
@@ -27,7 +27,12 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 LANES = tuple([each.name.lower() for each in Priority if each])
 MEMBERS_MAX = 1_000
-"""Members with figures of their own; the rest are one, called `(others)`."""
+GROUPS_MAX = 1_000
+LOGS_MAX = 10_000
+"""Members, groups and logs with figures of their own; of each kind the rest are one, called `(others)`."""
+OTHER_MEMBERS = '{group="(others)",member="(others)"}'
+OTHER_GROUPS = '{group="(others)"}'
+OTHER_LOGS = '{topic="(others)",partition="(others)"}'
 BATCHES_MAX = 64
 """Of each log the newest batches whose arrival is remembered, to know how long their first delivery took."""
 LEASES_MAX = 10_000
@@ -242,16 +247,13 @@ class Metrics:
         """Count a commit, or a job of the log lane."""
         (self.commits if is_commit else self.jobs).add(seconds)
 
-    def render(self, state: State, connections: int, gauges: Mapping[str, float] | None = None) -> str:
-        """Everything, as Prometheus reads it; `gauges` are the shell's own."""
-        parts = (
-            self._broker_lines(state, connections),
-            _shell_lines(gauges or {}),
-            self._topic_lines(state),
-            self._group_lines(state),
-            self._member_lines(state),
-        )
-        return "".join(f"{line}\n" for part in parts for line in part)
+    def lines(self, state: State, connections: int, gauges: Mapping[str, float] | None = None) -> Iterator[str]:
+        """Everything, as Prometheus reads it, line by line; `gauges` are the shell's own."""
+        yield from self._broker_lines(state, connections)
+        yield from _shell_lines(gauges or {})
+        yield from self._topic_lines(state)
+        yield from self._group_lines(state)
+        yield from self._member_lines(state)
 
     def _broker_lines(self, state: State, connections: int) -> Iterator[str]:
         yield from _metric("dovetail_connections", "gauge", "Open connections.", [("", connections)])
@@ -276,27 +278,30 @@ class Metrics:
             yield from histogram.lines(name)
 
     def _topic_lines(self, state: State) -> Iterator[str]:
+        """Of each log what it keeps and what came and went; of those beyond `LOGS_MAX` the sum."""
         labels: dict[int, str] = {}
         for number, each in ordered(state.durable.logs):
             topic = state.durable.topics[each.topic]
-            if not is_hidden(topic.name):
-                lane = f',lane="{LANES[each.lane]}"' if topic.lanes else ""
-                labels[number] = f'{{topic="{topic.name}",partition="{each.partition}"{lane}}}'
+            if is_hidden(topic.name):
+                continue
+            lane = f',lane="{LANES[each.lane]}"' if topic.lanes else ""
+            known = len(labels) < LOGS_MAX
+            labels[number] = f'{{topic="{topic.name}",partition="{each.partition}"{lane}}}' if known else OTHER_LOGS
         logs = state.durable.logs
-        depth = [(label, logs[number].end - logs[number].start) for number, label in labels.items()]
-        yield from _metric("dovetail_log_messages", "gauge", "Messages that a partition keeps.", depth)
+        depth = ((label, logs[number].end - logs[number].start) for number, label in labels.items())
+        yield from _metric("dovetail_log_messages", "gauge", "Messages that a partition keeps.", _summed(depth))
         for name, text, counter in (
             ("dovetail_published_total", "Messages published.", self.published),
             ("dovetail_published_bytes_total", "Bytes of batches published.", self.published_bytes),
             ("dovetail_delivered_total", "Messages delivered, redeliveries included.", self.delivered),
         ):
-            values = [(labels[number], count) for number, count in sorted(counter.items()) if number in labels]
+            values = _summed((labels[number], count) for number, count in sorted(counter.items()) if number in labels)
             yield from _metric(name, "counter", text, values)
         flows = [
             (f'{{topic="{state.durable.topics[number].name}"}}', flow.level)
             for number, flow in ordered(state.live.flows)
             if number in state.durable.topics
-        ]
+        ][:LOGS_MAX]
         text = "How a topic's consumers keep up: 0 well, 1 warning, 2 publishers are slowed, 3 refused."
         yield from _metric("dovetail_flow_level", "gauge", text, flows)
 
@@ -308,7 +313,7 @@ class Metrics:
             for session, member in ordered(roster):
                 label = f'{{group="{group}",member="{_escaped(member)}"}}'
                 if len(rows) >= MEMBERS_MAX and label not in rows:
-                    label = '{group="(others)",member="(others)"}'
+                    label = OTHER_MEMBERS
                 work = self.work.get(session) or Work()
                 held = sum(
                     state.live.subscriptions[each].in_flight
@@ -322,19 +327,26 @@ class Metrics:
             yield from _metric(name, kind, text, [(label, row[place]) for label, row in rows.items()])
 
     def _group_lines(self, state: State) -> Iterator[str]:
-        names = {number: f'{{group="{_escaped(group.name)}"}}' for number, group in ordered(state.durable.groups)}
+        """Of each group; of those beyond `GROUPS_MAX` the sum, or the oldest."""
+        names = {
+            number: f'{{group="{_escaped(group.name)}"}}' if place < GROUPS_MAX else OTHER_GROUPS
+            for place, (number, group) in enumerate(ordered(state.durable.groups))
+        }
         lag = self.lag(state)
-        lags = [(label, lag[number]) for number, label in sorted(names.items())]
+        lags = _summed((label, lag[number]) for number, label in names.items())
         yield from _metric("dovetail_group_lag", "gauge", "Messages a group has not settled.", lags)
         ages = self.lag_seconds(state)
-        late = [(label, ages.get(number, 0.0)) for number, label in sorted(names.items())]
-        yield from _metric("dovetail_group_lag_seconds", "gauge", "Age of the oldest one it has not settled.", late)
-        members = [(label, len(state.live.rosters.get(number) or ())) for number, label in sorted(names.items())]
+        late: dict[str, float] = {}
+        for number, label in names.items():
+            late[label] = max(late.get(label, 0.0), ages.get(number, 0.0))
+        text = "Age of the oldest one it has not settled."
+        yield from _metric("dovetail_group_lag_seconds", "gauge", text, list(late.items()))
+        members = _summed((label, len(state.live.rosters.get(number) or ())) for number, label in names.items())
         yield from _metric("dovetail_group_members", "gauge", "Members of a group.", members)
-        held = [
+        held = _summed(
             (label, sum(state.live.subscriptions[each].in_flight for each in state.live.teams.get(number, ())))
-            for number, label in sorted(names.items())
-        ]
+            for number, label in names.items()
+        )
         yield from _metric("dovetail_group_in_flight", "gauge", "Messages that a group's members hold.", held)
         for name, text, counter in (
             ("dovetail_settled_total", "Messages acknowledged.", self.settled),
@@ -344,7 +356,7 @@ class Metrics:
             ("dovetail_rebalances_total", "Plans made for a partitioned group.", self.rebalances),
             ("dovetail_partitions_moved_total", "Partitions that a plan gave to another member.", self.moved),
         ):
-            values = [(names[number], count) for number, count in sorted(counter.items()) if number in names]
+            values = _summed((names[number], count) for number, count in sorted(counter.items()) if number in names)
             yield from _metric(name, "counter", text, values)
 
 
@@ -355,6 +367,14 @@ _MEMBER_METRICS = (
     ("dovetail_member_busy_seconds_total", "counter", "Time from deliveries to their settles, summed."),
     ("dovetail_member_in_flight", "gauge", "Messages that a member holds."),
 )
+
+
+def _summed(values: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Values that have the same labels, added up."""
+    found: dict[str, int] = {}
+    for label, value in values:
+        found[label] = found.get(label, 0) + value
+    return list(found.items())
 
 
 def _escaped(text: str) -> str:
@@ -370,20 +390,21 @@ _GAUGES = {
     "recovery_seconds": "How long the last start took to recover the data directory.",
     "quarantined_files": "Files with damage that a repair went on without, kept in quarantine/.",
     "read_only": "1 while nothing may be published.",
-    "process_cpu_seconds": "Processor time of this process.",
+    "process_cpu_seconds_total": "Processor time of this process.",
     "process_resident_bytes": "The memory that this process has.",
     "process_memory_limit_bytes": "The memory that it may have.",
     "checkpoint_age_seconds": "Since the last checkpoint was begun.",
     "http_connections": "HTTP connections that are open.",
     "level": "What the broker does: 0 everything, 1 throttled, 2 read-only, 3 maintenance, 4 emergency.",
     "process_open_files": "Descriptors in use.",
-    "gc_collections": "Runs of the garbage collector over the oldest objects.",
+    "gc_collections_total": "Runs of the garbage collector over the oldest objects.",
 }
 
 
 def _shell_lines(gauges: Mapping[str, float]) -> Iterator[str]:
     for name, value in gauges.items():
-        yield from _metric(f"dovetail_{name}", "gauge", _GAUGES[name], [("", round(value, 6))])
+        kind = "counter" if name.endswith("_total") else "gauge"
+        yield from _metric(f"dovetail_{name}", kind, _GAUGES[name], [("", round(value, 6))])
 
 
 def _metric(name: str, kind: str, text: str, values: Sequence[tuple[str, float]]) -> Iterator[str]:

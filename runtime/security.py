@@ -7,8 +7,10 @@ Never     logs a token.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
+import os
 import secrets
 import ssl
 import time
@@ -74,11 +76,28 @@ def read_entries(path: str) -> list[Entry]:
 
 
 def write_entries(path: str, entries: list[Entry]) -> None:
-    """Keep tokens in a file that only its owner can read, replaced at once."""
+    """Keep tokens in a file that only its owner can read, replaced at once; whose it was, theirs it stays."""
     beside = Path(f"{path}.tmp")
-    beside.touch(mode=0o600)
-    beside.write_bytes(msgspec.yaml.encode(entries))
-    beside.replace(path)
+    try:
+        owner = _owner(path)
+        beside.unlink(missing_ok=True)
+        beside.touch(mode=0o600, exist_ok=False)
+        beside.write_bytes(msgspec.yaml.encode(entries))
+        if owner is not None and owner != _owner(str(beside)):
+            os.chown(beside, *owner)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise Insecure(f"can't write the file of tokens, nothing was changed: {error}") from None
+
+
+def _owner(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_uid, found.st_gid
 
 
 def _grant(path: str, entry: Entry) -> Grant:

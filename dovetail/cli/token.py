@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dovetail.cli.output import Form, Json, Output, fail, print_json, print_rows
 from dovetail.runtime.exits import Exit
+
+if TYPE_CHECKING:
+    from dovetail.runtime import security
 
 app = typer.Typer(no_args_is_help=True, help="Tokens, kept hashed in a file.")
 File = Annotated[str, typer.Argument(metavar="FILE", help="The file of tokens, as `serve --tokens` takes it.")]
@@ -19,6 +22,15 @@ Name = Annotated[str, typer.Argument(help="Whose token it is.")]
 @app.callback()
 def token() -> None:
     """Tokens, kept hashed in a file."""
+
+
+def _write(file: str, entries: list[security.Entry]) -> None:
+    from dovetail.runtime import security
+
+    try:
+        security.write_entries(file, entries)
+    except security.Insecure as error:
+        fail(str(error))
 
 
 @app.command("add")
@@ -49,7 +61,7 @@ def add(
     made = security.new_token()
     when = until.isoformat(timespec="seconds") if until else ""
     entry = security.Entry(name, role, security.digest_of(made), patterns, when, rate)
-    security.write_entries(file, [*entries, entry])
+    _write(file, [*entries, entry])
     if json:
         print_json({"name": name, "role": role, "token": made, "expires": when})
     else:
@@ -85,7 +97,7 @@ def remove(file: File, name: Name, json: Json = False) -> None:
     rest = [entry for entry in entries if entry.name != name]
     if len(rest) == len(entries):
         fail(f"nobody called {name!r} has a token in {file}")
-    security.write_entries(file, rest)
+    _write(file, rest)
     if json:
         print_json({"removed": name})
     else:

@@ -758,7 +758,7 @@ function setCount(name, many) {
   counts[name].textContent = short(many);
 }
 
-let here = "";
+let here = null;
 let keep = {};
 let looking = 0;
 let timer = 0;

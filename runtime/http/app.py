@@ -174,7 +174,7 @@ def _check_site(request: web.Request, *, open_to_all: bool) -> None:
 
 def _response(route: Route, answer: object) -> web.Response:
     if isinstance(answer, Raw):
-        return web.Response(body=answer.body, content_type=answer.content_type, charset="utf-8")
+        return web.Response(body=answer.body, headers={"Content-Type": f"{answer.content_type}; charset=utf-8"})
     headers = {"Cache-Control": "no-store"} if route.no_store else {}
     body = b"{}" if isinstance(answer, Nothing) else msgspec.json.encode(answer)
     return web.Response(body=body, status=route.status, content_type="application/json", headers=headers)

@@ -201,8 +201,9 @@ async def ready(gate: Gate, call: Call[Nothing, None]) -> Ready:
 
 async def metrics(gate: Gate, call: Call[Nothing, None]) -> Raw:
     """The figures, for Prometheus."""
-    text = gate.server.metrics.render(gate.state, gate.server.connection_count, gate.gauges())
-    return Raw(text.encode(), "text/plain")
+    lines = gate.server.metrics.lines(gate.state, gate.server.connection_count, gate.gauges())
+    text = "".join([f"{line}\n" async for line in paced(lines)])
+    return Raw(text.encode(), "text/plain; version=0.0.4")
 
 
 async def stats(gate: Gate, call: Call[StatsQuery, None]) -> Stats:

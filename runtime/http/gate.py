@@ -143,14 +143,14 @@ class Gate:
             "recovery_seconds": self.server.recovery_s,
             "quarantined_files": self.server.opened.quarantined,
             "read_only": 1 if self.state.live.read_only else 0,
-            "process_cpu_seconds": time.process_time(),
+            "process_cpu_seconds_total": time.process_time(),
             "process_resident_bytes": resident_bytes(),
             "process_memory_limit_bytes": self.server.memory_bytes,
             "checkpoint_age_seconds": self.server.checkpoint_age_ms / 1000,
             "http_connections": self.server.http_connection_count,
             "level": self.server.levels.level,
             "process_open_files": _open_files(),
-            "gc_collections": gc.get_stats()[-1]["collections"],
+            "gc_collections_total": gc.get_stats()[-1]["collections"],
         }
 
     def topic(self, text: str) -> Topic:

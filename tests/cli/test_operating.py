@@ -271,6 +271,8 @@ def test_tokens_are_made_listed_and_taken_away(tmp_path: Path) -> None:
     assert made.exit_code == 0
     assert made.stdout.strip() not in Path(file).read_text()
     assert run.invoke(app, ["token", "add", file, "shop"]).exit_code == Exit.FAILED
+    nowhere = run.invoke(app, ["token", "add", str(tmp_path / "missing" / "tokens.yaml"), "shop"])
+    assert (nowhere.exit_code, nowhere.stdout, "can't write" in nowhere.stderr) == (Exit.FAILED, "", True)
     assert run.invoke(app, ["token", "add", file, "other", "--role", "king"]).exit_code == Exit.USAGE
     listed = json.loads(run.invoke(app, ["token", "list", file, "--json"]).stdout)
     assert [(each["name"], each["role"], each["topics"]) for each in listed] == [("shop", "write", ["orders.#"])]

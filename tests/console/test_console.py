@@ -221,6 +221,7 @@ async def _pages(api: Api, tmp_path: Path, theme: str, width: int) -> None:
         "trace/orders%3A0%3A0": "Where it is",
     }
     async with browsing(CHROMIUM, tmp_path / "profile", f"{api.base}/?theme={theme}", width) as page:
+        await page.until("document.querySelector('nav a[aria-current]')?.innerText === 'Overview'")
         for place, shows in pages.items():
             await page.run(f"location.hash = '#/{place}'")
             await page.sees(shows)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from dovetail.core.records import TopicConfig
+from dovetail.runtime import metrics
 from dovetail.runtime.config import load
 from tests.http.api import Api, Refused
 from tests.http.conftest import Start
@@ -99,6 +100,35 @@ def test_the_dashboard_shows_every_metric_and_no_panel_lies_on_another(busy: Api
         taken |= cells
 
 
+def test_promtool_has_nothing_to_say_about_metrics_and_rules(busy: Api) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("NO PROMTOOL: metrics and rules were not checked by it (apt-get install prometheus)")
+    for words, said in (
+        (["check", "metrics"], busy.metrics()),
+        (["check", "rules", str(DEPLOY / "alerts.yml")], ""),
+        (["check", "config", "--syntax-only", str(DEPLOY / "prometheus.yml")], ""),
+    ):
+        found = subprocess.run([promtool, *words], input=said, capture_output=True, text=True, timeout=60, check=False)
+        assert (found.returncode, found.stderr) == (0, ""), words
+
+
+def test_labels_are_bounded_and_what_is_beyond_is_summed_up(busy: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy.join("other", "jobs")
+    busy.join("third", "jobs", member="bea")
+    for name in ("LOGS_MAX", "GROUPS_MAX", "MEMBERS_MAX"):
+        monkeypatch.setattr(metrics, name, 1)
+    found = dict(line.rsplit(" ", 1) for line in busy.metrics().splitlines() if line.endswith(tuple("0123456789")))
+    assert found['dovetail_group_lag{group="crew"}'] == "2"
+    assert found['dovetail_group_lag{group="(others)"}'] == "4"
+    assert found['dovetail_group_members{group="(others)"}'] == "2"
+    assert sum(float(found[each]) for each in found if each.startswith("dovetail_log_messages")) == 2
+    topics = {each for each in found if each.startswith("dovetail_published_total")}
+    assert topics == {'dovetail_published_total{topic="(others)",partition="(others)"}'}
+    members = {each for each in found if each.startswith("dovetail_member_in_flight")}
+    assert len(members) == 2
+
+
 def test_the_container_and_the_unit_start_with_settings_that_exist() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     variables = dict(re.findall(r"(DOVETAIL_\w+)=(\S+)", dockerfile))
@@ -111,7 +141,7 @@ def test_the_container_and_the_unit_start_with_settings_that_exist() -> None:
     assert services.keys() == {"dovetail", "prometheus", "grafana"}
     for service in services.values():
         for mounted in (each.split(":")[0] for each in service["volumes"] if each.startswith("./")):
-            made_first = mounted in ("./tokens.yaml", "./prometheus.token")
+            made_first = mounted in ("./etc", "./prometheus.token")
             assert made_first or (DEPLOY / mounted).is_file(), mounted
     (source,) = yaml.safe_load((DEPLOY / "grafana.yaml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"

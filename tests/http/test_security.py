@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -324,6 +325,15 @@ def test_the_file_keeps_no_token_and_only_its_owner_reads_it(tokens: str) -> Non
     text = Path(tokens).read_text()
     assert not any(token in text for token in TOKENS.values())
     assert Path(tokens).stat().st_mode & 0o077 == 0
+
+
+def test_the_file_of_tokens_stays_its_owners_whoever_writes_it(tokens: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("NOT ROOT: nobody else's file can be had")
+    os.chown(tokens, 10_001, 10_001)
+    write_entries(tokens, read_entries(tokens)[:1])
+    found = Path(tokens).stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (10_001, 10_001, 0o600)
 
 
 def test_both_ports_speak_tls(tmp_path: Path) -> None:
