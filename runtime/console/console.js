@@ -221,10 +221,10 @@ const svg = (tag, attributes, ...children) => {
   return node;
 };
 
-// The next number that is easy to read on an axis: 1, 2 or 5 and zeros.
+// The next number that is easy to read on an axis.
 const round = (most) => {
   const size = 10 ** Math.floor(Math.log10(most));
-  return size * [1, 2, 5, 10].find((step) => step * size >= most);
+  return size * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * size >= most);
 };
 
 // Lines over time, a point each `every` seconds and the last one now; what was then is shown under the pointer.

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 from aiohttp import web
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dovetail.core.access import EVERYTHING, Access, Role
@@ -88,28 +89,47 @@ def _clock(gate: Gate) -> Callable[[web.Application], contextlib.AbstractAsyncCo
 
 def _handler(gate: Gate, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        grant = None
+        attempt = _Attempt(route, request)
         try:
-            grant = _bearer(gate, route, request)
+            grant = attempt.grant = _bearer(gate, route, request)
             access = _admit(gate, route, request, grant)
-        except Trouble as trouble:
-            _audit(route, request, grant.access if grant else None, None, trouble.code)
-            raise
-        query = decode_query(route.query, request.query)
-        body = decode_body(route.body, await _read(request)) if route.body is not None else None
-        begun = time.monotonic()
-        try:
+            query = attempt.query = decode_query(route.query, request.query)
+            body = decode_body(route.body, await _read(request)) if route.body is not None else None
+            attempt.body = body
+            begun = time.monotonic()
             answer = await route.run(gate, Call(request.match_info, query, body, request.headers, access))
         except Trouble as trouble:
-            _audit(route, request, access, body, trouble.code)
+            attempt.ended(trouble.code)
             raise
-        _audit(route, request, access, body, "done")
+        attempt.ended("done")
         seconds = time.monotonic() - begun
         if seconds > SLOW_S and not route.no_store:
             log.warning("slow", operation=route.name, path=request.path, seconds=round(seconds, 3), **_who())
         return await _stream(request, answer) if isinstance(answer, Pieces) else _response(route, answer)
 
     return handle
+
+
+class _Attempt:
+    """Who did what, of all that only an operator may do and that is more than a look. What is kept was understood:
+    a query or body that was not right may hold anything, a token too."""
+
+    def __init__(self, route: Route, request: web.Request) -> None:
+        self._route = route
+        self._request = request
+        self.grant: Grant | None = None
+        self.query: Struct | None = None
+        self.body: Struct | None = None
+
+    def ended(self, outcome: str) -> None:
+        """Keep it."""
+        route, request = self._route, self._request
+        if route.role is not Role.ADMIN or route.method == "GET":
+            return
+        caller = self.grant.access.name if self.grant else ""
+        said = {name: msgspec.to_builtins(each) for name, each in (("query", self.query), ("body", self.body)) if each}
+        what = {"operation": route.name, "path": request.path, **said, "outcome": outcome}
+        audit.info("admin", caller=caller, address=request.remote, **what, **_who())
 
 
 async def _read(request: web.Request) -> bytes:
@@ -122,14 +142,6 @@ async def _read(request: web.Request) -> bytes:
             return await request.read()
     except TimeoutError:
         raise Trouble(408, "too_slow", f"the body did not come within {BODY_S:g} s") from None
-
-
-def _audit(route: Route, request: web.Request, access: Access | None, body: object, outcome: str) -> None:
-    """Keep who did what, of all that only an operator may do and that is more than a look."""
-    if route.role is Role.ADMIN and route.method != "GET":
-        said = msgspec.to_builtins(body) if body is not None else {}
-        what = {"operation": route.name, "path": request.path_qs, "body": said, "outcome": outcome}
-        audit.info("admin", caller=access.name if access else "", address=request.remote, **what, **_who())
 
 
 def _bearer(gate: Gate, route: Route, request: web.Request) -> Grant | None:

@@ -220,9 +220,12 @@ def test_who_came_with_a_token_that_is_not_good_any_more_has_to_go(tmp_path: Pat
 def test_the_audit_names_who_tried_without_being_an_admin(tmp_path: Path, tokens: str) -> None:
     with running(config_of(tmp_path, tokens=tokens)) as server, capture_logs() as said:
         assert ask(server, "POST", "/admin/shutdown", TOKENS["reader"]) == 403
-        assert ask(server, "POST", "/admin/shutdown", "nonsense") == 401
+        assert ask(server, "POST", f"/admin/shutdown?token={TOKENS['admin']}", "nonsense") == 401
+        assert ask(server, "POST", f"/admin/readonly?token={TOKENS['admin']}", TOKENS["admin"]) == 422
+        assert ask(server, "POST", "/admin/readonly", TOKENS["admin"], {"on": False}) == 200
     tries = [(each["caller"], each["outcome"]) for each in said if each["event"] == "admin"]
-    assert tries == [("reader", "forbidden"), ("", "unauthorized")]
+    assert tries == [("reader", "forbidden"), ("", "unauthorized"), ("admin", "invalid"), ("admin", "done")]
+    assert not any(token in repr(said) for token in TOKENS.values())
 
 
 @pytest.mark.parametrize(
