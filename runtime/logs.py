@@ -23,12 +23,14 @@ from dovetail.core.ids import Now
 from dovetail.core.inputs import AnyInput
 from dovetail.core.records import AnyRecord, AttemptFailed, BatchAppended, DeadLettered, Expired, Settled
 from dovetail.core.state import Durable, State
+from dovetail.runtime.terminal import plain
 
 SLOW_S = 0.1
 """Operations that take longer are worth a line."""
 LEVELS = ("debug", "info", "warning", "error")
 _NUMBERS = logging.getLevelNamesMapping()
 _least = [logging.INFO]
+_Event = MutableMapping[str, Any]
 
 
 def set_level(name: str) -> None:
@@ -41,7 +43,7 @@ def set_up(form: str, level: str, out: TextIO | None = None) -> None:
     stream = out or sys.stderr
     set_level(level)
     as_text = form == "text" or (form == "auto" and stream.isatty())
-    text, lines = structlog.dev.ConsoleRenderer(colors=stream.isatty()), structlog.processors.JSONRenderer()
+    text, lines = _text(structlog.dev.ConsoleRenderer(colors=stream.isatty())), structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -58,6 +60,20 @@ def set_up(form: str, level: str, out: TextIO | None = None) -> None:
     )
 
 
+def _text(render: structlog.dev.ConsoleRenderer) -> structlog.typing.Processor:
+    """`render`, for what others wrote too: a request's path or a consumer's error makes no line of its own."""
+
+    def run(logger: Any, method: str, event: _Event) -> str:
+        shown = {key: _shown(key, each) for key, each in event.items()}
+        return render(logger, method, shown)
+
+    return run
+
+
+def _shown(key: str, value: object) -> object:
+    return plain(value, keep="\n" if key == "exception" else "") if isinstance(value, str) else value
+
+
 class _Printer:
     """Prints for one part of the broker; without a place of its own, to what is standard error at that moment."""
 
@@ -71,9 +87,6 @@ class _Printer:
             print(message, file=self._out or sys.stderr, flush=True)
 
     debug = info = warning = warn = error = critical = fatal = exception = failure = err = log = msg
-
-
-_Event = MutableMapping[str, Any]
 
 
 def _only_from_level(logger: object, method: str, event: _Event) -> _Event:

@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from dovetail.runtime.exits import Exit
+from dovetail.runtime.terminal import plain
 
 if TYPE_CHECKING:
     from dovetail.runtime.client import Client
@@ -38,13 +39,14 @@ class Form(StrEnum):
 Output = Annotated[Form, typer.Option("-o", "--output", help="A table, one JSON document, or a line of JSON each.")]
 
 
+LINES = "\n"
 TIMES = frozenset({"created", "timestamp", "deadline", "died", "remove_at", "started", "delivered", "ended"})
 """Fields of the API that are milliseconds since 1970: shown to people as times of where they are."""
 
 
 def fail(text: str, code: Exit = Exit.FAILED) -> NoReturn:
     """End with one line that says what went wrong and what to do."""
-    typer.echo(f"dovetail: {plain(text)}", err=True)
+    typer.echo(f"dovetail: {plain(text, keep=LINES)}", err=True)
     raise typer.Exit(int(code))
 
 
@@ -89,15 +91,8 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        return plain(", ".join(map(str, value)))
-    return f"{value:g}" if isinstance(value, float) else plain(str(value))
-
-
-def plain(text: str) -> str:
-    """Somebody else's text as a terminal may have it: what would steer the terminal is written out."""
-    return "".join(
-        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
-    )
+        return plain(", ".join(map(str, value)), keep=LINES)
+    return f"{value:g}" if isinstance(value, float) else plain(str(value), keep=LINES)
 
 
 def print_fields(found: Mapping[str, Any], json: bool) -> None:
