@@ -210,8 +210,8 @@ async def _stream(request: web.Request, answer: Pieces) -> web.StreamResponse:
 
 
 def _add_pages(app: web.Application) -> None:
-    described = msgspec.json.encode(openapi.document(ROUTES))
-    page = openapi.page(ROUTES)
+    document_of = openapi.document(ROUTES)
+    described, page = msgspec.json.encode(document_of), openapi.page(document_of)
 
     async def document(request: web.Request) -> web.Response:
         return web.Response(body=described, content_type="application/json")

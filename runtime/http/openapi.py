@@ -86,7 +86,8 @@ def _operation(route: Route, by_kind: dict[type, Any], components: dict[str, Any
         found["requestBody"] = {"required": bool(components[route.body.__name__].get("required")), "content": content}
     if route.role is not Role.NONE:
         found["security"] = [{}, {"token": []}]
-        found["description"] = f"Needs role {route.role.name.lower()} where tokens are in use."
+        scope = " for all topics" if route.reach({}) else ""
+        found["description"] = f"Needs role {route.role.name.lower()}{scope} where tokens are in use."
     return found
 
 
@@ -104,53 +105,124 @@ def _problems(by_kind: dict[type, Any]) -> dict[str, Any]:
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Dovetail HTTP API</title>
+<meta name="color-scheme" content="light dark"><title>HTTP API · Dovetail</title>
+<link rel="stylesheet" href="console.css">
 <style>
-:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-code, pre {{ font: 0.9rem/1.4 ui-monospace, monospace; }}
-h2 {{ margin-top: 2.5rem; text-transform: capitalize; }}
-details {{ border: 1px solid color-mix(in srgb, currentColor 20%, transparent); border-radius: 6px; margin: .5rem 0; }}
-summary {{ padding: .5rem .75rem; cursor: pointer; }}
-details > div {{ padding: 0 .75rem .75rem; overflow-x: auto; }}
-b {{ display: inline-block; min-width: 4.5rem; }}
-td, th {{ text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }}
+main {{ max-width: 64rem; }}
+h2 {{ margin: 2rem 0 .6rem; text-transform: capitalize; }}
+details {{ background: var(--card); border: 1px solid var(--line); border-radius: 8px; margin: .4rem 0; }}
+details, h2 {{ scroll-margin-top: 5rem; }}
+summary {{ display: flex; flex-wrap: wrap; gap: .1rem .8rem; align-items: baseline; }}
+summary {{ padding: .5rem .9rem; cursor: pointer; }}
+details:target {{ border-color: var(--accent); }}
+summary:hover {{ background: var(--hover); border-radius: 8px; }}
+summary b {{ width: 4.2rem; font-size: .85rem; color: var(--accent); }}
+summary code {{ flex: 0 1 22rem; overflow-wrap: anywhere; }}
+details > div {{ padding: 0 .9rem .9rem; overflow-x: auto; }}
+p.soft {{ margin: 0; }}
+h3 {{ font-size: .9rem; margin: .9rem 0 .2rem; font-weight: 600; }}
+td:first-child {{ width: 13rem; }}
+td:nth-child(2) {{ width: 24rem; }}
+td, td:first-child {{ text-align: left; justify-content: flex-start; }}
 </style></head><body>
-<h1>Dovetail HTTP API</h1>
-<p>{count} operations. The same as a document for tools: <a href="/openapi.json">openapi.json</a>.
-Every error is <code>{{"error": {{code, message, details, suggestions, request_id, timestamp}}}}</code>.</p>
+<header><a class="brand" href="./">Dovetail</a><nav aria-label="Families">{families}</nav></header>
+<main><div class="head"><h1>HTTP API</h1><span class="space"></span><a href="openapi.json">openapi.json</a></div>
+<p>{count} operations of version {version}. Bodies are JSON; a field that is not known is refused. Every error is
+<code>{{"error": {{code, message, details, suggestions, request_id, timestamp}}}}</code>.</p>
 {body}
+</main>
+<script>
+const open = () => document.getElementById(location.hash.slice(1))?.setAttribute("open", "");
+addEventListener("hashchange", open);
+open();
+</script>
 </body></html>
 """
 
 
-def page(routes: Iterable[Route]) -> str:
-    """A page for people: every operation with what it takes and gives."""
-    families: dict[str, list[Route]] = {}
-    for route in routes:
-        families.setdefault(route.path.removeprefix("/v1").split("/")[1], []).append(route)
-    parts = []
-    for family, listed in families.items():
-        parts.append(f"<h2>{html.escape(family)}</h2>")
-        parts += [_section(route) for route in listed]
-    return _PAGE.format(count=sum(map(len, families.values())), body="\n".join(parts))
+def page(described: dict[str, Any]) -> str:
+    """A page for people, of an OpenAPI document: every operation with what it takes and gives."""
+    schemas = described["components"]["schemas"]
+    families: dict[str, list[str]] = {}
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            families.setdefault(operation["tags"][0], []).append(_section(method, path, operation, schemas))
+    parts = [f'<h2 id="{name}">{name}</h2>{"".join(listed)}' for name, listed in families.items()]
+    parts.append(f'<h2 id="types">types</h2>{"".join(_type(name, schemas) for name in sorted(schemas))}')
+    links = "".join(f'<a href="#{name}">{name}</a>' for name in (*families, "types"))
+    count = sum(map(len, families.values()))
+    return _PAGE.format(count=count, version=described["info"]["version"], families=links, body="".join(parts))
 
 
-def _section(route: Route) -> str:
-    rows = [
-        f"<tr><th>{title}</th><td>{_fields(kind)}</td></tr>"
-        for title, kind in (("query", route.query), ("body", route.body), ("answer", route.answer))
-        if kind is not None and kind not in (Nothing, Raw)
-    ]
+def _section(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    told = [f"<p>{html.escape(operation['description'])}</p>"] if "description" in operation else []
+    for where in ("path", "query"):
+        rows = [(each, each["schema"]) for each in operation.get("parameters", ()) if each["in"] == where]
+        told.append(_table(where, [(each["name"], schema, each["required"]) for each, schema in rows]))
+    if body := operation.get("requestBody"):
+        told.append(_fields("body", _name_of(body["content"]["application/json"]["schema"]), schemas))
+    status, answer = next(iter(operation["responses"].items()))
+    kind = _name_of(answer["content"].get("application/json", {}).get("schema", {}))
+    told.append(_fields(f"answer, {status}", kind, schemas))
     return (
-        f"<details><summary><b>{route.method}</b> <code>{html.escape(route.path)}</code> "
-        f"{html.escape(route.says)}</summary><div><table>{''.join(rows)}</table>"
-        f"<p>Answers {route.status}; role {route.role.name.lower()}.</p></div></details>"
+        f'<details id="{operation["operationId"]}"><summary><b>{method.upper()}</b><code>{html.escape(path)}</code>'
+        f"<span>{html.escape(operation['summary'])}</span></summary><div>{''.join(told)}</div></details>"
     )
 
 
-def _fields(kind: type[msgspec.Struct]) -> str:
-    fields = msgspec.structs.fields(kind)
-    shown = [f"<code>{html.escape(each.encode_name)}{'' if each.required else '?'}</code>" for each in fields]
-    about = html.escape((kind.__doc__ or "").strip())
-    return f"{', '.join(shown)}<br>{about}" if about and not about.startswith(kind.__name__) else ", ".join(shown)
+def _type(name: str, schemas: dict[str, Any]) -> str:
+    told = _fields("fields", name, schemas)
+    return f'<details id="{name}"><summary><code>{name}</code></summary><div>{told}</div></details>'
+
+
+def _name_of(schema: dict[str, Any]) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _fields(title: str, kind: str, schemas: dict[str, Any]) -> str:
+    schema = schemas.get(kind, {})
+    required = schema.get("required", ()) if title == "body" else ()
+    rows = [(name, each, name in required) for name, each in schema.get("properties", {}).items()]
+    return _table(title, rows, schema.get("description", ""))
+
+
+def _table(title: str, rows: list[tuple[str, dict[str, Any], bool]], says: str = "") -> str:
+    if not rows:
+        return ""
+    about = re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(says))
+    about = f'<p class="soft">{about}</p>' if says else ""
+    cells = [
+        f"<tr><td><code>{html.escape(name)}</code></td><td><span>{_kind(schema)}</span></td>"
+        f"<td>{_note(schema, required)}</td></tr>"
+        for name, schema, required in rows
+    ]
+    return f"<h3>{title}</h3>{about}<table>{''.join(cells)}</table>"
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """What a value may be, in a few words; other types are links."""
+    if name := _name_of(schema):
+        return f'<a href="#{name}">{name}</a>'
+    if "enum" in schema:
+        return " | ".join(f"<code>{html.escape(str(each))}</code>" for each in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    if schema.get("type") == "object":
+        return f"map to {_kind(schema.get('additionalProperties') or {})}"
+    return html.escape(str(schema.get("type", "anything")))
+
+
+def _note(schema: dict[str, Any], required: bool) -> str:
+    said = ["required"] if required else []
+    limits = (
+        ("minimum", "at least"),
+        ("maximum", "at most"),
+        ("maxItems", "at most so many:"),
+        ("maxLength", "length at most"),
+    )
+    said += [f"{words} {schema[name]:,}" for name, words in limits if name in schema]
+    if "default" in schema and schema["default"] not in ("", [], {}, None):
+        said.append(f"default {html.escape(str(schema['default']))}")
+    return ", ".join(said)

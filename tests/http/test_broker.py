@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -296,7 +297,10 @@ def test_the_document_names_every_route_and_the_page_needs_no_network(api: Api) 
     assert len(ids) == len(set(ids))
     with urllib.request.urlopen(f"{api.base}/docs", timeout=10) as answer:
         page = answer.read().decode()
-    assert "/v1/topics/{topic}/publish" in page
+    assert page.count("<details") == len(ROUTES) + len(document["components"]["schemas"])
+    places = set(re.findall(r'id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= places
+    assert set(ids) <= places
     assert "http://" not in page
     assert "https://" not in page
 
