@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -89,8 +88,7 @@ def _components(gate: Gate, state: State) -> list[ComponentView]:
         if failure.done()
         else ComponentView("journal", "ok", f"stored to lsn {state.live.stored_lsn} of {state.durable.lsn}")
     )
-    used = shutil.disk_usage(gate.server.config.data)
-    percent = round(100 * (used.total - used.free) / used.total)
+    percent = round(100 * gate.disk_used_ratio)
     full = percent >= gate.server.config.space.warn_percent
     disk = ComponentView(
         "disk",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +25,7 @@ from dovetail.runtime.http.errors import Trouble, refused
 from dovetail.runtime.http.history import EVERY_S, History
 from dovetail.runtime.process import resident_bytes
 from dovetail.runtime.security import Bucket
+from dovetail.runtime.storage.real_disk import space_of
 
 if TYPE_CHECKING:
     from dovetail.core.codes import Status
@@ -132,13 +132,18 @@ class Gate:
                 due = loop.time()
             self.history.tick(self.state, time.time_ns() // 1_000_000, self.server.connection_count)
 
+    @property
+    def disk_used_ratio(self) -> float:
+        """The part of the disk that is in use."""
+        space = space_of(self.server.config.data)
+        return 1 - space.free_bytes / max(1, space.total_bytes)
+
     def gauges(self) -> dict[str, float]:
         """What only HTTP knows, for the metrics."""
-        space = shutil.disk_usage(self.server.config.data)
         return {
             "loop_lag_seconds": self.server.late_ms / 1000,
             "uptime_seconds": time.monotonic() - self.started,
-            "disk_used_ratio": (space.total - space.free) / space.total,
+            "disk_used_ratio": self.disk_used_ratio,
             "journal_bytes": self.server.journal_bytes,
             "recovery_seconds": self.server.recovery_s,
             "quarantined_files": self.server.opened.quarantined,

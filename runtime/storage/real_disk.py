@@ -263,8 +263,7 @@ class RealDisk:
 
     def _spaces(self) -> list[Space]:
         self._know_system("", os.stat(self.root).st_dev)
-        found = [os.statvfs(descriptor) for descriptor in list(self._systems.values())]
-        return [Space(each.f_blocks * each.f_frsize, each.f_bavail * each.f_frsize) for each in found]
+        return [space_of(descriptor) for descriptor in list(self._systems.values())]
 
     def _sync_all(self) -> None:
         if _SYNCFS is None:
@@ -369,6 +368,14 @@ def _remove_dir(path: str) -> None:
         if not os.path.islink(path):
             raise
         os.unlink(path)
+
+
+def space_of(path: str | int) -> Space:
+    """What this process may have of the disk that `path` is on, and what of that is left, as `df` counts: blocks that
+    are kept for root or that a quota denies are neither."""
+    found = os.statvfs(path)
+    used = found.f_blocks - found.f_bfree
+    return Space((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 def _list(path: str) -> list[FileInfo]:

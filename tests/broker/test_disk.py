@@ -22,7 +22,8 @@ def test_a_disk_that_fills_up_fast_makes_the_broker_read_only_before_it_is_full(
         return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
 
     def small_disk(_: object) -> SimpleNamespace:
-        return SimpleNamespace(f_blocks=TOTAL, f_bavail=max(0, TOTAL - used()), f_frsize=1)
+        left = max(0, TOTAL - used())
+        return SimpleNamespace(f_blocks=TOTAL, f_bfree=left, f_bavail=left, f_frsize=1)
 
     monkeypatch.setattr(os, "statvfs", small_disk)
     client = start().client()

@@ -25,6 +25,7 @@ from dovetail.runtime.storage.disk import (
     Read,
     Remove,
     Rename,
+    Space,
     Sync,
     SyncAll,
     SyncDir,
@@ -51,7 +52,8 @@ def test_what_lies_on_another_file_system_is_synced_and_its_room_counted_too(
 
     def statvfs(place: str | int) -> SimpleNamespace:
         is_here = os.stat(place).st_dev == os.stat(tmp_path).st_dev
-        return SimpleNamespace(f_blocks=100, f_bavail=50 if is_here else 10, f_frsize=1)
+        left = 50 if is_here else 10
+        return SimpleNamespace(f_blocks=100, f_bfree=left, f_bavail=left, f_frsize=1)
 
     monkeypatch.setattr(real_disk, "_SYNCFS", syncfs)
     monkeypatch.setattr(os, "statvfs", statvfs)
@@ -189,6 +191,12 @@ def test_many_buffers_are_one_write(disk: RealDisk) -> None:
     for op in (Sync("a"), SyncDir(""), SyncAll()):
         disk.execute(op)
     assert disk.execute(Free())[0].total_bytes > 0
+
+
+def test_blocks_that_are_kept_for_others_are_not_in_use(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=800, f_bavail=200)
+    monkeypatch.setattr(os, "statvfs", lambda path: half)
+    assert disk.execute(Free()) == [Space(total_bytes=400 * 4096, free_bytes=200 * 4096)]
 
 
 def test_a_file_that_is_forgotten_while_others_read_it_stays_open_for_them_and_no_longer(disk: RealDisk) -> None:
