@@ -107,9 +107,6 @@ def _find_topic(turn: Turn, request: Publish) -> Topic:
 def _choose_log(turn: Turn, topic: Topic, request: Publish) -> Log:
     """The log of the partition and lane that a batch goes to."""
     partition = request.partition
-    if partition < 0 and request.producer_id >= 0:
-        # Sent again it would come to another log, which has not heard of it.
-        raise Refusal(Status.INVALID, "a batch of an idempotent producer names its partition, this one leaves it open")
     if partition < 0:
         if request.producer_id >= 0:
             # Sent again it would come to another log, which has not heard of it.

@@ -6,9 +6,10 @@
     async def test_orders_survive_anything(dovetail_broker: Broker) -> None: ...
 
 The mark takes the options of `dovetail.testing.Broker`, and `seeds`: run the test so many times, each time with a seed
-of its own.
+of its own. A test's async fixtures of function scope run in the same world, before and after it.
 
-Promises  a failing test says its seed, and how to run that one again; nothing is imported before a test asks for it.
+Promises  a failing test says its seed, and how to run that one again; nothing is imported before a test asks for it;
+          whatever other plugin would run async tests leaves those that ask for the broker to it.
 Never     touches tests that do not use the fixture.
 """
 
@@ -17,10 +18,11 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Generator
+import shlex
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import pluggy
 import pytest
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def _options(node: pytest.Item | pytest.Metafunc) -> dict[str, Any]:
     definition = node.definition if isinstance(node, pytest.Metafunc) else node
     options: dict[str, Any] = {}
     for mark in reversed(list(definition.iter_markers("dovetail"))):
+        if mark.args:
+            raise pytest.Collector.CollectError("pytest.mark.dovetail takes options by name, such as seeds=20")
         options.update(mark.kwargs)
     return options
 
@@ -59,14 +63,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     options = _options(metafunc)
     asked = metafunc.config.getoption("--dovetail-seed")
-    first = options.get("seed", 0)
-    seeds = [asked] if asked is not None else list(range(first, first + options.get("seeds", 1)))
+    first, count = options.get("seed", 0), options.get("seeds", 1)
+    if not isinstance(count, int) or count < 1:
+        raise pytest.Collector.CollectError(f"pytest.mark.dovetail: seeds is 1 or more, not {count!r}")
+    seeds = [asked] if asked is not None else list(range(first, first + count))
     if asked is not None or len(seeds) > 1:
         metafunc.parametrize(FIXTURE, seeds, indirect=True, ids=[f"seed {seed}" for seed in seeds])
 
 
 @pytest.fixture
-def dovetail_broker(request: pytest.FixtureRequest) -> Broker:
+def dovetail_broker(request: pytest.FixtureRequest) -> Generator[Broker, None, None]:
     """A broker in virtual time, which fails on command."""
     from dovetail.testing import Broker
 
@@ -74,31 +80,91 @@ def dovetail_broker(request: pytest.FixtureRequest) -> Broker:
     options.pop("seeds", None)
     if hasattr(request, "param"):
         options["seed"] = request.param
-    return Broker(**options)
+    known, wrong = ("seeds", *inspect.signature(Broker).parameters), ""
+    try:
+        made = Broker(**options)
+    except (TypeError, ValueError) as error:
+        wrong = f"pytest.mark.dovetail: {error}; its options are {', '.join(known)}"
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
+    with made as broker:
+        yield broker
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test in the virtual time of its broker."""
-    broker = cast("Broker | None", pyfuncitem.funcargs.get(FIXTURE))
-    if broker is None or not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    wanted = pyfuncitem._fixtureinfo.argnames
-    broker.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
-    return True
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Run an async test in the virtual time of its broker: to whatever else runs tests it is one that is not async."""
+    __tracebackhide__ = True
+    broker: Broker | None = getattr(item, "funcargs", {}).get(FIXTURE)
+    test = getattr(item, "obj", None)
+    if broker is None or not isinstance(item, pytest.Function) or not inspect.iscoroutinefunction(test):
+        return (yield)
+
+    def in_virtual_time(**arguments: Any) -> None:
+        __tracebackhide__ = True
+        broker.run(test(**arguments))
+
+    item.obj = in_virtual_time
+    item.runtest = partial(pytest.Function.runtest, item)  # type: ignore[method-assign]  # whatever its class would do
+    try:
+        return (yield)
+    finally:
+        item.obj = test
+        del item.runtest
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Run a test's async fixture in the virtual time of its broker."""
+    made = before = fixturedef.func
+    is_generator = inspect.isasyncgenfunction(made)
+    is_async = is_generator or inspect.iscoroutinefunction(made)
+    if not is_async or fixturedef.scope != "function" or FIXTURE not in request.fixturenames:
+        return (yield)
+    broker: Broker = request.getfixturevalue(FIXTURE)
+    # It ends before its broker does.
+    request._get_active_fixturedef(FIXTURE).addfinalizer(lambda: fixturedef.finish(request=cast(Any, request)))
+    if inspect.ismethod(made) and isinstance(request.instance, type(made.__self__)):
+        made = made.__func__.__get__(request.instance)
+    wrapped = _generated if is_generator else _returned
+    fixturedef.func = partial(wrapped, broker, made)  # type: ignore[misc]  # put back below
+    try:
+        return (yield)
+    finally:
+        fixturedef.func = before  # type: ignore[misc]  # as it was
+
+
+def _returned(broker: Broker, made: Callable[..., Any], **arguments: Any) -> Any:
+    return broker.run(made(**arguments))
+
+
+def _generated(broker: Broker, made: Callable[..., Any], **arguments: Any) -> Generator[Any, None, None]:
+    generator = made(**arguments)
+
+    async def step() -> Any:
+        return await anext(generator)
+
+    async def last() -> None:
+        async for _ in generator:
+            pytest.fail("an async fixture yields once, this one did twice", pytrace=False)
+
+    yield broker.run(step())
+    broker.run(last())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say with which seed a test failed, and how to look at it."""
-    outcome = yield
-    broker = getattr(item, "funcargs", {}).get(FIXTURE)
-    report = outcome.get_result()
+    report = yield
+    broker: Broker | None = getattr(item, "funcargs", {}).get(FIXTURE)
     if broker is None or report.when != "call" or not report.failed:
-        return
-    plain = item.nodeid.partition("[")[0]
-    text = f"seed {broker.seed}, after {broker.now:.3f} s of virtual time\n"
-    text += f"again: pytest '{plain}' --dovetail-seed {broker.seed}\n"
+        return report
+    again = f"pytest {shlex.quote(item.nodeid)}"
+    if item.config.getoption("--dovetail-seed") is not None:
+        again += f" --dovetail-seed {broker.seed}"
+    text = f"seed {broker.seed}, after {broker.now:.3f} s of virtual time\nagain: {again}\n"
     directory = item.config.getoption("--dovetail-pages")
     if directory:
         os.makedirs(directory, exist_ok=True)
@@ -108,3 +174,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pluggy.Resul
     else:
         text += "add --dovetail-pages DIR to see its run as a page\n"
     report.sections.append(("Dovetail", text))
+    return report

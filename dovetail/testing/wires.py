@@ -7,6 +7,7 @@ Never     changes a byte.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,14 +15,13 @@ from dovetail.sim import dice
 from dovetail.sim.actors import CONNECT_US
 from dovetail.sim.network import Line, Link
 from dovetail.sim.world import World
+from dovetail.testing.programs import LIFE
 
 HIGH_WATER_BYTES = 64 << 10
 KNOCK_US = 20_000
 """How often a connection is tried while a partition keeps it from coming about."""
 DRAIN_LOOK_US = 1_000
 """How often a sender that was asked to pause looks whether it may go on."""
-KEEPER = "dovetail client "
-"""What the client's connecting task is called, before the client's own name."""
 
 
 class Peer:
@@ -45,18 +45,10 @@ class Peers:
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._known.values())
 
-    def get(self, name: str) -> Peer | None:
-        return self._known.get(name)
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._known)
-
     async def connect(
-        self, protocol_factory: Callable[[], asyncio.Protocol], task: str
+        self, protocol_factory: Callable[[], asyncio.Protocol], name: str
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Connect, or be refused as by a machine on which nobody listens."""
-        name = task.removeprefix(KEEPER)
         peer = self._known.get(name)
         if peer is None:
             # The stream goes by who came when: names may be made up anew by each run.
@@ -92,6 +84,9 @@ class WireTransport(asyncio.Transport):
         self._world = world
         self._peer = peer
         self._protocol = protocol
+        self._context = contextvars.copy_context()
+        self.life = LIFE.get()
+        """Of whom it is the end; None: of the test itself."""
         self._high = HIGH_WATER_BYTES
         self._closing = False
         self._over = False
@@ -134,7 +129,7 @@ class WireTransport(asyncio.Transport):
         self._is_reading = True
         unread, self._unread = self._unread, []
         for data in unread:
-            self._loop.call_soon(self._read, data)
+            self._call(self._read, data)
         if self._has_hung_up:
             self._end(None)
 
@@ -154,7 +149,7 @@ class WireTransport(asyncio.Transport):
 
     def received(self, line: Line, data: bytes, sent_us: int) -> None:
         if self._is_reading:
-            self._loop.call_soon(self._read, data)
+            self._call(self._read, data)
         else:
             self._unread.append(data)
 
@@ -172,6 +167,10 @@ class WireTransport(asyncio.Transport):
         self._closing = True
         self._end(ConnectionResetError("the connection was reset"))
 
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
+        """What it tells is heard by whoever has connected, in their context."""
+        self._loop.call_soon(callback, *args, context=self._context)
+
     def _read(self, data: bytes) -> None:
         if not self._over:
             self._protocol.data_received(data)
@@ -183,12 +182,12 @@ class WireTransport(asyncio.Transport):
             self._world.after(DRAIN_LOOK_US, self._look)
             return
         self._writer_paused = False
-        self._loop.call_soon(self._protocol.resume_writing)
+        self._call(self._protocol.resume_writing)
 
     def _end(self, error: Exception | None) -> None:
         if not self._over and self in self._peer.transports:
             self._peer.transports.remove(self)
-            self._loop.call_soon(self._lost, error)
+            self._call(self._lost, error)
 
     def _lost(self, error: Exception | None) -> None:
         self._over = True

@@ -1,6 +1,10 @@
 """What people rely on who test their programs with `dovetail.testing`."""
 
 import asyncio
+import os
+import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -139,7 +143,7 @@ def test_a_test_that_waits_for_nothing_says_what_waits() -> None:
             async for _ in dv.subscribe("nothing", group="g"):
                 pass
 
-    with pytest.raises(Stalled, match="60 s of virtual time are over"):
+    with pytest.raises(Stalled, match=r"60 s of virtual time are over(.|\n)*test_broker.py:\d+, in waits"):
         Broker(limit="1m").run(waits())
 
 
@@ -176,3 +180,81 @@ async def shop(broker: Broker) -> None:
         await broker.settled("shipping")
     dead = {each.text for each in await broker.messages("orders.dlq")}
     assert set(shipped) | dead == {f"order {number}" for number in range(40)}
+
+
+async def test_a_program_may_poll(dovetail_broker: Broker) -> None:
+    async with connect() as dv:
+        published = asyncio.create_task(dv.publish("orders", "one"))
+        while not published.done():
+            await asyncio.sleep(0)
+
+
+async def test_only_dovetails_client_connects(dovetail_broker: Broker) -> None:
+    with pytest.raises(RuntimeError, match="a connection to db:5432 was wanted"):
+        await asyncio.open_connection("db", 5432)
+    with pytest.raises(RuntimeError, match="a server was wanted"):
+        await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    with pytest.raises(RuntimeError, match="a process was wanted"):
+        await asyncio.create_subprocess_exec("true")
+
+
+async def test_words_that_mean_nothing_are_refused_with_those_that_do(dovetail_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="on is one of confirm, deliver"):
+        dovetail_broker.crash(on="delivery")  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(ValueError, match="way is one of both, to, from, not 'out'"):
+        dovetail_broker.partition(duration="1s", way="out")  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(ValueError, match="op is one of sync, write"):
+        dovetail_broker.fail_disk("unlink")  # type: ignore[arg-type]  # the point of the test
+
+
+async def test_the_lag_of_nobody_and_of_a_broker_that_is_down_is_not_nothing(dovetail_broker: Broker) -> None:
+    async with connect() as dv:
+        await dv.publish("orders", "one")
+        await dv.subscribe("orders", group="billing").ready()
+        with pytest.raises(ValueError, match="no group 'biling'; those that there are: billing"):
+            dovetail_broker.lag("biling")
+        with pytest.raises(AssertionError, match="no group 'biling'"):
+            await dovetail_broker.settled("biling", within="1s")
+        dovetail_broker.crash()
+        with pytest.raises(RuntimeError, match="the broker is down"):
+            dovetail_broker.lag("billing")
+
+
+def test_a_seed_decides_names_and_ids_too_whatever_process_runs_it() -> None:
+    script = (
+        "import uuid, secrets\n"
+        "from dovetail import connect\n"
+        "from dovetail.testing import Broker\n"
+        "async def story():\n"
+        "    async with connect() as dv, dv.producer('orders', idempotent=True) as orders:\n"
+        "        await orders.publish(f'{uuid.uuid4()} {secrets.token_hex(4)}')\n"
+        "broker = Broker(seed=5)\n"
+        "broker.run(story())\n"
+        "print(broker.hash)\n"
+    )
+    said = {subprocess.check_output([sys.executable, "-c", script], text=True) for _ in range(2)}
+    assert len(said) == 1
+
+
+def test_a_broker_runs_several_stories_in_one_world_and_then_no_more() -> None:
+    async def publish(text: str) -> None:
+        async with connect() as dv:
+            await dv.publish("orders", text)
+
+    with Broker() as broker:
+        broker.run(publish("one"))
+        broker.run(publish("two"))
+        assert [each.text for each in broker.run(broker.messages("orders"))] == ["one", "two"]
+    with pytest.raises(ValueError, match="this broker's world has ended"):
+        broker.run(publish("three"))
+
+
+def test_a_test_that_failed_leaves_nothing_behind() -> None:
+    async def fails() -> None:
+        random.random()
+        raise ArithmeticError
+
+    before = random.getstate(), time.time, os.urandom
+    with pytest.raises(ArithmeticError):
+        Broker().run(fails())
+    assert (random.getstate(), time.time, os.urandom) == before
