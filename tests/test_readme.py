@@ -1,4 +1,4 @@
-"""The README is true: every command in it runs, in its order, as a reader would run it."""
+"""The README and the how-to are true: every command in them runs, in its order, as a reader would run it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.M | re.S)
-COMMANDS = [line for kind, body in BLOCKS if kind == "sh" for line in body.splitlines() if line.strip()]
+README = (ROOT / "README.md").read_text()
+HOWTO = (ROOT / "docs" / "howto.md").read_text()
+TEXT = README + HOWTO
+
+
+def commands_of(page: str) -> list[str]:
+    bodies = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    return [line for body in bodies for line in body.splitlines() if line.strip()]
+
+
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
 PROGRAMS = [body for kind, body in BLOCKS if kind == "python" and "dovetail_broker" not in body]
 """Those that use the test broker are run by `tests/testing/test_docs.py`."""
 INLINE = sorted(set(re.findall(r"`((?:dovetail|DOVETAIL_\w+=\S+ make) [^`]+)`", TEXT)))
@@ -26,7 +34,7 @@ ELSEWHERE = {
     "make test": "this very run",
     "source .venv/bin/activate": "the environment below",
 }
-LONG = re.compile(r"^dovetail (serve --record|torture|prove|bench|sim campaign|report)")
+LONG = re.compile(r"^dovetail (serve --|torture|prove|bench|sim campaign|report)")
 """Commands that tests of their own run, smaller; here they only have to be known with these options."""
 
 
@@ -82,9 +90,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     found.stop()
 
 
-def test_every_command_of_the_readme_runs_in_its_order(place: Place) -> None:
-    assert len(COMMANDS) > 8
-    for command in COMMANDS:
+@pytest.mark.parametrize("page", [README, HOWTO], ids=["README", "howto"])
+def test_every_command_of_the_page_runs_in_its_order(place: Place, page: str) -> None:
+    assert len(commands_of(page)) > 8
+    for command in commands_of(page):
         if command in ELSEWHERE or LONG.match(command):
             continue
         if command.startswith("dovetail log"):
@@ -104,7 +113,7 @@ def test_the_python_of_the_readme_runs_as_it_stands(place: Place) -> None:
         assert "the bill" in done.stdout
 
 
-@pytest.mark.parametrize("command", sorted({*INLINE, *[each for each in COMMANDS if LONG.match(each)]}))
+@pytest.mark.parametrize("command", sorted({*INLINE, *[each for each in commands_of(TEXT) if LONG.match(each)]}))
 def test_commands_that_the_readme_mentions_exist_with_their_options(command: str) -> None:
     words = [word for word in command.split() if "=" not in word or word.startswith("-")]
     if words[0] == "make":
@@ -147,5 +156,6 @@ def test_make_serve_runs_a_broker_until_it_is_told_to_stop(tmp_path: Path) -> No
 def test_every_link_to_a_file_of_the_project_leads_somewhere() -> None:
     for path in re.findall(r"`((?:spec|tests|examples|docs|core|sim|proofs)/[\w./-]*)`", TEXT):
         assert (ROOT / path).exists(), path
-    for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT):
-        assert (ROOT / path).exists(), path
+    for folder, page in ((ROOT, README), (ROOT / "docs", (ROOT / "docs" / "README.md").read_text())):
+        for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", page):
+            assert (folder / path).exists(), path

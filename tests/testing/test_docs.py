@@ -1,4 +1,4 @@
-"""The programs of `docs/testing.md` and of the README's chapter on testing run as they stand."""
+"""The programs of `docs/testing.md` and `docs/howto.md`, and of the README's chapter on testing, run as they stand."""
 
 import re
 import subprocess
@@ -10,14 +10,14 @@ import pytest
 pytest_plugins = "pytester"
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "testing.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE + (ROOT / "README.md").read_text(), re.M | re.S)
+PAGES = "".join((ROOT / page).read_text() for page in ("docs/testing.md", "docs/howto.md", "README.md"))
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGES, re.M | re.S)
 TESTS = [program for program in PROGRAMS if "dovetail_broker" in program]
 SCRIPTS = [program for program in PROGRAMS if "dovetail.testing" in program and program not in TESTS]
 
 
-def test_the_tests_of_the_page_and_the_readme_pass(pytester: pytest.Pytester) -> None:
-    assert len(TESTS) == 2
+def test_the_tests_of_the_pages_pass(pytester: pytest.Pytester) -> None:
+    assert len(TESTS) == 4
     pytester.makepyfile(**{f"test_{number}": program for number, program in enumerate(TESTS)})
     found = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert found.ret == 0
