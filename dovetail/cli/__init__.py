@@ -82,5 +82,8 @@ def main() -> None:
         # What only some commands need is not installed with the broker.
         if (error.name or "").partition(".")[0] not in EXTRAS:
             raise
-        typer.echo(f"dovetail: {error.name} is missing: `make dev` installs what this command needs", err=True)
+        extras = "`make dev`, or `pip install '.[sim,spark,proofs]'`"
+        typer.echo(
+            f"dovetail: {error.name} is missing: this command needs it; in Dovetail's folder: {extras}", err=True
+        )
         raise SystemExit(int(Exit.FAILED)) from None

@@ -118,7 +118,9 @@ def _tracer(directory: str) -> Tracer | None:
     if not directory:
         return None
     if importlib.util.find_spec("pyarrow") is None:
-        raise StartFailed("a trace needs pyarrow: pip install 'dovetail[sim]', or start without --trace", Exit.USAGE)
+        raise StartFailed(
+            "a trace needs pyarrow: pip install '.[sim]' in Dovetail's folder, or start without --trace", Exit.USAGE
+        )
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:

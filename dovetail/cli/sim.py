@@ -383,7 +383,7 @@ def _plan(scenario: str, seed: int) -> Plan:
         from dovetail.sim.choices import is_swarm
         from dovetail.sim.scenarios import SCENARIOS, BadScenario, load, plan_of
     except ModuleNotFoundError as error:
-        fail(f"{error.name} is missing: install the simulator with `pip install 'dovetail[sim]'`")
+        fail(f"{error.name} is missing: `pip install '.[sim]'` in Dovetail's folder brings it")
     if scenario.endswith((".yaml", ".yml", ".json", ".py")):
         try:
             return load(scenario, seed)
