@@ -303,8 +303,9 @@ class Broker:
         power  True: of what was not synced, any part is lost; False: the process alone is killed
         on     not now, but right after the next such moment: "deliver" dies between a delivery and its ack
         """
-        moment = _one_of("on", on, Moment) if on else ""
-        self._world.happen(plan.Crash(at_ms=self._now_ms, power=power, down_ms=milliseconds(down), on=moment))
+        if on:
+            _one_of("on", on, Moment)
+        self._world.happen(plan.Crash(at_ms=self._now_ms, power=power, down_ms=milliseconds(down), on=on or ""))
 
     def pause(self, duration: Duration) -> None:
         """The broker stands still, as under SIGSTOP, and goes on as if nothing had happened."""
