@@ -22,6 +22,7 @@ from dovetail.core.turn import Turn
 ITEMS_MAX = 10_000
 """Entries of one job; more are several jobs."""
 TICK_MS = 100
+"""A job asks for entries this often at most, slower ones for one at a time."""
 RATE_MAX = 10_000
 RUNNING_MAX = 16
 NORMAL_LANE = Priority.NORMAL - 1
@@ -82,20 +83,26 @@ def change(turn: Turn, request: ChangeReplay) -> None:
         return turn.refuse(request.session, request.request, Status.INVALID, reason)
     turn.emit(ReplayChanged(replay.id, request.state, "by an operator"))
     if request.state == ReplayState.RUNNING:
-        turn.set_timer(turn.mono_ms, (timers.REPLAY, replay.id, 0))
+        due_ms = turn.replay_due.get(replay.id, turn.mono_ms)
+        turn.set_timer(max(due_ms, turn.mono_ms), (timers.REPLAY, replay.id, 0))
+    elif request.state == ReplayState.ABORTED:
+        _forget(turn, replay.id)
     return turn.reply_stored(request.session, request.request, Done())
 
 
 def tick(turn: Turn, number: int) -> None:
     """Ask for the next entries of a job, as its rate allows, unless something speaks against it."""
     replay = turn.durable.replays.get(number)
-    if replay is None or replay.state != ReplayState.RUNNING:
+    if replay is None or replay.state != ReplayState.RUNNING or turn.mono_ms < turn.replay_due.get(number, 0):
         return
     log = turn.durable.logs.get(replay.log)
     if log is None:
+        _forget(turn, number)
         turn.emit(ReplayChanged(number, ReplayState.ABORTED, "its dead-letter topic was deleted"))
         return
-    turn.set_timer(turn.mono_ms + TICK_MS, (timers.REPLAY, number, 0))
+    count = max(1, replay.rate * TICK_MS // 1000)
+    turn.replay_due[number] = turn.mono_ms - (-count * 1000 // replay.rate)
+    turn.set_timer(turn.replay_due[number], (timers.REPLAY, number, 0))
     died = deaths(turn.durable, replay.items) - replay.dead_end if replay.pause_deaths else 0
     if replay.pause_deaths and died >= replay.pause_deaths:
         turn.emit(ReplayChanged(number, ReplayState.PAUSED, f"{died} messages died again since it last began"))
@@ -103,7 +110,7 @@ def tick(turn: Turn, number: int) -> None:
     if replay.pause_lag and _lag(turn, replay) >= replay.pause_lag:
         return
     asked = max(replay.done, turn.replay_asked.get(number, 0))
-    most = asked + max(1, replay.rate * TICK_MS // 1000)
+    most = asked + count
     for place in range(asked, min(most, len(replay.items))):
         ticket = turn.next_ticket
         turn.next_ticket += 1
@@ -112,6 +119,12 @@ def tick(turn: Turn, number: int) -> None:
         headers = (("dovetail-replay", str(number)), ("dovetail-replayed-ms", str(turn.wall_ms)))
         turn.effects.append(Copy(ticket, replay.log, offset, headers))
     turn.replay_asked[number] = min(most, len(replay.items))
+
+
+def _forget(turn: Turn, number: int) -> None:
+    """A job is over."""
+    turn.replay_asked.pop(number, None)
+    turn.replay_due.pop(number, None)
 
 
 def _lag(turn: Turn, replay: Replay) -> int:
@@ -140,7 +153,7 @@ def copied(turn: Turn, replaying: Replaying, answer: Copied) -> None:
     turn.emit(Replayed(replay.id, replay.log, offset))
     _trim(turn, replay.log)
     if replay.done + 1 == len(replay.items):
-        turn.replay_asked.pop(replay.id, None)
+        _forget(turn, replay.id)
         turn.emit(ReplayChanged(replay.id, ReplayState.DONE, ""))
 
 

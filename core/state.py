@@ -400,6 +400,8 @@ class Live(Struct, frozen=True, gc=False):
     replaying: Map[int, Replaying] = Map()
     replay_asked: Map[int, int] = Map()
     """Job to the place in its plan up to which copies were asked for."""
+    replay_due: Map[int, int] = Map()
+    """Job to when it may ask for more, however often it is woken."""
     near: Map[int, None] = Map()
     """Delay logs whose hour is near: what waits in them has its alarm."""
     moving: Map[int, Moving] = Map()

@@ -63,6 +63,7 @@ class Turn:
         "readers",
         "records",
         "replay_asked",
+        "replay_due",
         "replaying",
         "replies",
         "replies_written",
@@ -117,6 +118,7 @@ class Turn:
         self.near = live.near.mutate()
         self.replaying = live.replaying.mutate()
         self.replay_asked = live.replay_asked.mutate()
+        self.replay_due = live.replay_due.mutate()
         self.moving = live.moving.mutate()
         self.moving_by_place = live.moving_by_place.mutate()
         self.lane_turns = live.lane_turns.mutate()
@@ -290,6 +292,7 @@ class Turn:
             near=self.near.finish(),
             replaying=self.replaying.finish(),
             replay_asked=self.replay_asked.finish(),
+            replay_due=self.replay_due.finish(),
             moving=self.moving.finish(),
             moving_by_place=self.moving_by_place.finish(),
             lane_turns=self.lane_turns.finish(),

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from dovetail.core import batch, inputs
 from dovetail.core.codes import NackReason, SettleAction, Status
 from dovetail.core.effects import Done, ReplayBegun
@@ -174,6 +176,25 @@ def test_a_replay_pauses_when_messages_die_again() -> None:
     assert found.state == ReplayState.PAUSED
     assert "died again" in found.reason
     assert found.done < 20
+
+
+@pytest.mark.parametrize("rate", [1, 7, 10, 15, 99, 250])
+def test_a_replay_is_as_fast_as_its_rate_and_no_faster(rate: int) -> None:
+    broker = with_dead_letters(600)
+    job = replay(broker, tuple(range(600)), rate=rate)
+    broker.advance(2_050)
+    done = broker.node.state.durable.replays[job.id].done
+    assert 2 * rate * 9 // 10 <= done <= 2 * rate + max(1, rate // 10)
+
+
+def test_a_replay_that_is_set_running_again_and_again_is_no_faster() -> None:
+    broker = with_dead_letters(300)
+    job = replay(broker, tuple(range(300)), rate=20)
+    for _ in range(20):
+        broker.advance(100)
+        for state in (ReplayState.PAUSED, ReplayState.RUNNING, ReplayState.RUNNING):
+            broker.ask(lambda me, number, state=state: inputs.ChangeReplay(me, number, job.id, state))
+    assert broker.node.state.durable.replays[job.id].done <= 45
 
 
 def test_a_replay_that_paused_itself_goes_on_when_it_is_resumed_and_counts_anew() -> None:
