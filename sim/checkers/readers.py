@@ -148,6 +148,9 @@ class Readers:
         self.release_credit(group, log)
         for at, message in reader.messages.items():
             message.over = True
+            # Its story begins anew, too.
+            message.poisoned.clear()
+            message.told = ()
             if at >= first and message.acked_us < asked.at_us:
                 # An acknowledgment that came before is undone with the rest: the group is owed all of it again.
                 message.perhaps = message.perhaps and message.acked_us < 0
