@@ -287,6 +287,7 @@ class Books:
                 self.looks.delivered(self.deliveries.hold(line, message.lease), message)
             case wire.Delivery():
                 self.deliveries.delivered_single(line, message, now_us, latency_us)
+                self.looks.leased(self.deliveries.hold(line, -int(message.message_id.rpartition("#")[2])))
             case wire.Revoke():
                 self._rows.partitions(line, "revoke", message)
                 line.revoked |= {(message.group, (each.topic, each.partition)) for each in message.partitions}

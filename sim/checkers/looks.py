@@ -88,10 +88,15 @@ class Looks:
         """A delivery under a lease left."""
         if not self._is_wanted or hold is None:
             return
-        self._conduct(hold).latest[hold.lease] = hold
+        self.leased(hold)
         for first, last in message.ranges:
             for offset in range(first, last + 1):
                 self._leased.setdefault((hold.sub.group, hold.log, offset), []).append(message.attempt)
+
+    def leased(self, hold: Hold | None) -> None:
+        """Something is held, which may run out."""
+        if self._is_wanted and hold is not None:
+            self._conduct(hold).latest[hold.lease] = hold
 
     def asked(self, hold: Hold | None, item: wire.SettleItem) -> None:
         """A settle came."""

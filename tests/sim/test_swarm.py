@@ -45,6 +45,7 @@ def test_the_states_own_invariants_hold_after_every_single_step(name: str) -> No
         pytest.param(69, id="leases run out while their messages are read from a slow disk"),
         pytest.param(39, id="a repair finds again what it said is lost"),
         pytest.param(20029, id="a lease runs out unsent at a member who reads slowly"),
+        pytest.param(112, id="an old client reads slowly, its lease runs out, and somebody looks at how it does"),
         pytest.param(133, id="what two members called poison is sought again, and fails once more"),
         pytest.param(1445, id="the clock goes back by minutes while messages are delayed"),
         pytest.param(10584, id="confirms that were held back are lost with the broker, and their place is forgotten"),
