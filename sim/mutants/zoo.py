@@ -575,16 +575,6 @@ ZOO = (
         scenarios=("relaxed-sync",),
     ),
     Mutant(
-        "written-taken-for-synced",
-        "dovetail.core.committer",
-        "What was only written is noted as synced: an unfinished commit looks like damage, and nothing starts.",
-        "        if commit.sync:\n"
-        "            self._synced_lsn = commit.last_lsn\n"
-        "            self._unsynced_ms = None\n",
-        "        self._synced_lsn = commit.last_lsn\n        if commit.sync:\n            self._unsynced_ms = None\n",
-        scenarios=("relaxed-sync",),
-    ),
-    Mutant(
         "old-segment-left-unsynced",
         "dovetail.runtime.storage.journal",
         "The journal goes on in its next file, and what was only written to the last one is never synced.",
