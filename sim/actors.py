@@ -215,6 +215,7 @@ class Producer(Client):
 
     def __init__(self, world: World, habits: plan.Producer) -> None:
         super().__init__(world, habits.name)
+        self.is_correlated = not habits.legacy
         self._window = min(habits.window, 5) if habits.idempotent else habits.window
         self._id = habits.idempotent
         self._sequences: dict[tuple[str, int, int], int] = {}

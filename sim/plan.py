@@ -303,6 +303,8 @@ class Producer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     window: Count = 8
     idempotent: int = 0
     """Its producer id, if what it sends again must not be stored again; it then names partitions, not singles."""
+    legacy: bool = False
+    """Its requests carry no numbers: answers come in their order."""
 
 
 class Consumer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

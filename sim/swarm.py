@@ -39,7 +39,12 @@ def swarm(
         repair = plan.Damage.__name__ in faults
     topics = tuple(_special(forgiving, topic) for topic in topics)
     producers = tuple(
-        plan.Producer(name=f"p{n}", window=random.choice((1, 4, 16)), idempotent=random.choice((0, 0, 7 + n)))
+        plan.Producer(
+            name=f"p{n}",
+            window=random.choice((1, 4, 16)),
+            idempotent=random.choice((0, 0, 7 + n)),
+            legacy=dice.draw(seed, "legacy", n) < 250,
+        )
         for n in range(random.randint(1, 3))
     )
     crowd = plan.Plan(

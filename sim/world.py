@@ -15,6 +15,7 @@ import simpy
 
 from dovetail.core.effects import AnyEffect
 from dovetail.core.inputs import AnyInput
+from dovetail.core.journal_format import SEGMENT_HEADER_BYTES, FormatError, decode_segment_header, whole_frames
 from dovetail.core.kernels import LANES
 from dovetail.core.records import AnyRecord
 from dovetail.core.state import Durable
@@ -298,11 +299,14 @@ class World:
         self.broker.disk.capacity_bytes = CAPACITY_BYTES
 
     def _damage(self, event: plan.Damage) -> None:
-        """Change what lies on the disk, behind everybody's back."""
+        """Change what lies on the disk, behind everybody's back; not what the last commit alone stands for, because
+        damage there looks like a write that a crash cut short."""
         files = [(path, len(data)) for path, data in self.broker.disk.files() if path.startswith(event.path) and data]
         at = sum(size for _, size in files) * event.place // 1000
         for path, size in files:
             if at < size:
+                if self._is_only_in_the_last_commit(path, at):
+                    return
                 if event.lost_sector:
                     self.broker.disk.lose_sector(path, at // SECTOR_BYTES)
                 else:
@@ -310,6 +314,22 @@ class World:
                 self.note("broker", "damaged", fault="Damage", detail=f"{path} at {at}")
                 return
             at -= size
+
+    def _is_only_in_the_last_commit(self, path: str, at: int) -> bool:
+        """Whether the sector holds some of the journal's end, of which no later commit says that it was synced."""
+        files = dict(self.broker.disk.files())
+        if path != max((each for each in files if each.endswith(".wal")), default=""):
+            return False
+        data = files[path]
+        try:
+            header = decode_segment_header(data)
+        except FormatError:
+            return False
+        frames = list(whole_frames(data, SEGMENT_HEADER_BYTES, header.first_lsn, header.salt))
+        synced_lsn = max((frame.synced_lsn for frame in frames), default=0)
+        ends = [SEGMENT_HEADER_BYTES, *(frame.end for frame in frames if frame.lsn <= synced_lsn)]
+        sector = at // SECTOR_BYTES * SECTOR_BYTES
+        return sector + SECTOR_BYTES > ends[-1] and sector < (frames[-1].end if frames else 0)
 
     # The healed world
 

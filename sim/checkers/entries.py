@@ -133,6 +133,7 @@ class Sub:
         "fresh_us",
         "group",
         "holds",
+        "jumps",
         "line",
         "over",
         "pattern",
@@ -148,6 +149,8 @@ class Sub:
         self.since_us = since_us
         self.following: dict[LogKey, int] = {}
         """What comes next in each log, for a subscriber without a group."""
+        self.jumps: dict[LogKey, list[tuple[int, int]]] = {}
+        """What it was told that it will not get."""
         self.holds: dict[int, Hold] = {}
         self.fresh: dict[LogKey, int] = {}
         self.fresh_us: dict[LogKey, int] = {}

@@ -36,7 +36,7 @@ class Fanout:
         """Something was sent to a subscriber."""
         if sub.is_alone:
             for first, last in ranges:
-                missed = next(self._missed(log, sub.following.get(log, first), first), None)
+                missed = next(self._missed(sub, log, sub.following.get(log, first), first), None)
                 text = f"{sub.line.name} was sent {log} from {first} on, and never offset {missed}"
                 self._ground.judge("I-LAG", missed is None, text)
                 sub.following[log] = max(sub.following.get(log, 0), last + 1)
@@ -49,12 +49,11 @@ class Fanout:
             return self._ground.judge("I-LAG", False, f"{line.name} was told: {text}")
         log, first = parse_id(found[2])
         last, following = int(found[3]), sub.following.get(log, first)
-        missed = next(self._missed(log, following, first), None)
-        self._ground.judge("I-LAG", missed is None, f"{line.name} was not told that {log} {missed} was skipped")
         behind = last - following + 1
         limit = self._ground.plan.broker.ephemeral_lag_max
         text = f"{line.name} was said to be too far behind in {log} with {behind} messages of {limit}"
-        sub.following[log] = last + 1
+        # What comes before that may still be read from the disk, and is sent after this.
+        sub.jumps.setdefault(log, []).append((first, last))
         return self._ground.judge("I-LAG", behind > limit // 2, text)
 
     def left(self) -> list[str]:
@@ -64,7 +63,7 @@ class Fanout:
             for log, following in sorted(sub.following.items()):
                 known = self._contents.logs.get(log)
                 end = max(known.content, default=-1) + 1 if known is not None else 0
-                missed = next(self._missed(log, following, end), None)
+                missed = next(self._missed(sub, log, following, end), None)
                 if missed is not None:
                     left.append(f"{sub.line.name}, who has no group, was not sent offset {missed} of {log}")
         return left
@@ -75,10 +74,12 @@ class Fanout:
                 if sub.is_alone:
                     yield sub
 
-    def _missed(self, log: LogKey, first: int, end: int) -> Iterator[int]:
-        """Offsets that are known, and that nothing excuses."""
-        known = self._contents.log(log)
+    def _missed(self, sub: Sub, log: LogKey, first: int, end: int) -> Iterator[int]:
+        """Offsets that are known, that the subscriber was not told of, and that nothing excuses."""
+        known, jumps = self._contents.log(log), sub.jumps.get(log, ())
         for offset in range(max(first, known.gone_below), end):
             value = known.content.get(offset)
-            if value is not None and offset not in known.excused and not self._contents.may_be_over(value):
+            if value is None or offset in known.excused or any(low <= offset <= high for low, high in jumps):
+                continue
+            if not self._contents.may_be_over(value):
                 yield offset

@@ -97,7 +97,9 @@ class Levels:
         self._untold.pop(line, None)
 
     def told(self, line: Line, text: str) -> None:
-        """A connection is told of a level."""
+        """A connection is told of a level; the last words to one that is over are not judged."""
+        if line.closed_us >= 0:
+            return
         said = [str(word) for word in WORDS].index(text.partition("level is ")[2].partition(":")[0])
         untold = self._untold.get(line.number, [])
         if untold and untold[0][1] == said:

@@ -216,7 +216,7 @@ def test_every_kind_of_finding_answers_for_an_invariant_that_the_checkers_have()
 @pytest.mark.parametrize(
     ("mistake", "scenario", "seed", "invariant", "kind"),
     [
-        ("confirm-before-sync", "crash-after-confirm", 0, "I-CONTENT", "invented"),
+        ("confirm-before-sync", "crash-after-confirm", 0, "I-LOST", "lost"),
         ("foreign-settle-accepted", "ghost-member", 0, "I-FENCE", "unfenced"),
     ],
 )

@@ -50,6 +50,9 @@ def test_the_states_own_invariants_hold_after_every_single_step(name: str) -> No
         pytest.param(1445, id="the clock goes back by minutes while messages are delayed"),
         pytest.param(10584, id="confirms that were held back are lost with the broker, and their place is forgotten"),
         pytest.param(10630, id="a seek is refused after messages were handed out behind its request"),
+        pytest.param(88142, id="the last words to a connection that is over tell of a level"),
+        pytest.param(990020, id="what was read before a jump is sent after the notice of it"),
+        pytest.param(55374, id="the journal's last commit is damaged before another one vouches for it"),
     ],
 )
 def test_a_seed_that_once_failed_is_fine(seed: int) -> None:
