@@ -50,6 +50,12 @@ def test_the_table_of_planted_mistakes_is_printed_as_it_stands_in_the_specificat
     assert rows[1].startswith(f"| {ZOO[1].name} | nobody |")
 
 
+def test_the_table_tells_of_every_planted_mistake_who_noticed_it() -> None:
+    rows = [line.split(" | ") for line in Path("spec/mutants.md").read_text(encoding="utf-8").splitlines()]
+    noticed_by = {row[0].removeprefix("| "): row[1] for row in rows if len(row) == 7}
+    assert {mutant.name for mutant in ZOO} <= {name for name, by in noticed_by.items() if by != "nobody"}
+
+
 def test_every_mechanical_mutant_has_a_name_of_its_own() -> None:
     for module in SOME_MODULES:
         mutants = mutants_of(module)
