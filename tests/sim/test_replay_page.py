@@ -22,7 +22,8 @@ def rendered(path: Path) -> str:
     """The page as it stands after its script has run."""
     assert CHROMIUM is not None
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={path.parent}/profile", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *options, path.as_uri()], capture_output=True, text=True, timeout=120)
+    drawn = "--virtual-time-budget=10000"  # what is drawn in the next frame is waited for, however slow the machine is
+    done = subprocess.run([CHROMIUM, *options, drawn, path.as_uri()], capture_output=True, text=True, timeout=120)
     return done.stdout
 
 
