@@ -595,7 +595,7 @@ class Operator(Client):
             if found is not None:
                 lag = capacity.lags_of(state).by_topic.get(found.id, 0)
                 level = capacity.level_of(state, found, lag, now.wall_ms)
-                looks.capacity(topic.name, lag, level.name.lower(), topic.lag_critical)
+                looks.capacity(topic.name, lag, level.name.lower(), topic.lag_critical, now_us)
         looked_at = durable.topics.get(durable.topics_by_name.get(event.topic, 0))
         if looked_at is not None:
             for log in [durable.logs[looked_at.first_log + place] for place in range(looked_at.log_count)]:

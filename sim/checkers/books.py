@@ -89,14 +89,17 @@ class Books:
     def awake(self, now_us: int) -> None:
         """The broker is up again: what it came up with is on the disk."""
         self.ground.safe_us = now_us
+        self.ground.fell_us = -1
 
     def broker_died(self, now_us: int, *, power: bool) -> None:
         """The broker's process is gone, and all connections with it; without power also what was not synced."""
         for number in list(self.ground.lines):
             self.closed(number, now_us)
         self._rows.note("broker", "down", generation=self.ground.life, mode="power" if power else "")
+        if self.ground.fell_us < 0:
+            self.ground.fell_us = now_us
         if power:
-            self.contents.power_failed(now_us)
+            self.contents.power_failed()
         self.ground.next_life()
         self._closing.clear()
         self.levels.broker_died()

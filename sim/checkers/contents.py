@@ -173,6 +173,12 @@ class Contents:
             for value in values_of(request):
                 offered[value] -= 1
 
+    def forgot_moves(self) -> None:
+        """Decisions were lost with a disk: what was delayed may be moved to its topic once more."""
+        for offered in self.offered.values():
+            for value in offered.keys() & self._not_before_us.keys():
+                offered[value] += 1
+
     def _has_sent_more_than(self, topic: str, limit: int | None) -> bool:
         if limit is None:
             return False
@@ -260,13 +266,13 @@ class Contents:
 
     # What a disk loses rightly
 
-    def power_failed(self, now_us: int) -> None:
+    def power_failed(self) -> None:
         """Topics whose confirms do not wait for a sync may have lost what was not durable; where they are synced at
-        intervals, and the disk did as it should, only what is younger than that (I-CONFIRM)."""
+        intervals, and the disk did as it should, only what was younger than that when the broker fell (I-CONFIRM)."""
         ground = self._ground
         for log in sorted(self.logs):
             if log[0] in ground.relaxed:
-                in_time_us = now_us - ground.interval_us if log[0] in ground.timed else -1
+                in_time_us = ground.fell_us - ground.interval_us if log[0] in ground.timed else -1
                 self.doubt(log, max(ground.durable_us, in_time_us))
 
     def doubt(self, log: LogKey, before_us: int) -> None:

@@ -50,6 +50,8 @@ class Ground:
         self.life = 1
         self.safe_us = 0
         """Everything that was seen before this instant survived a recovery."""
+        self.fell_us = -1
+        """When the broker died first since it was last up: nothing was synced in time after that."""
         self.durable_us = -1
         """Everything answered before this instant of the current life is durable."""
         self.durable_by_life: dict[int, int] = {}

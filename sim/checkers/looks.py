@@ -157,7 +157,7 @@ class Looks:
         reader = self._readers.reader(group, log)
         return reader.seeking > 0 or reader.sought_us >= 0
 
-    def capacity(self, topic: str, lag: int, level: str, limit: int) -> None:
+    def capacity(self, topic: str, lag: int, level: str, limit: int, now_us: int) -> None:
         """A topic's lag, and the level that publishers feel; `limit` is what is critical there, 0 for nothing."""
         groups = [
             group
@@ -169,7 +169,7 @@ class Looks:
             return
         sent = sum(self._contents.offered.get(topic, {}).values())
         careful = [group for group in groups if group not in self._readers.careless]
-        low = max([sum(self._surely_open(group, log) for log in logs) for group in careful], default=0)
+        low = max([sum(self._surely_open(group, log, now_us) for log in logs) for group in careful], default=0)
         high = max(sent - sum(self._surely_done(group, log) for log in logs) for group in groups)
         text = f"the lag of {topic} is shown as {lag} and {level}, it is {low} to {high}"
         self._judge("I-CAPACITY", low <= lag <= high, text)
@@ -184,7 +184,7 @@ class Looks:
         events = self._ground.plan.events
         return {event.topic for event in events if isinstance(event, plan.DeleteTopic)}
 
-    def _surely_open(self, group: str, log: LogKey) -> int:
+    def _surely_open(self, group: str, log: LogKey, now_us: int) -> int:
         """Messages that are stored, and that a group cannot have settled or buried."""
         known = self._contents.logs[log]
         messages = self._readers.reader(group, log).messages
@@ -192,7 +192,7 @@ class Looks:
         for offset, value in known.content.items():
             message = messages.get(offset)
             is_new = message is None or not (message.is_settled or message.failures or message.rejected)
-            is_young = message is None or message.hold is None or not message.hold.is_due(self._ground.now_us)
+            is_young = message is None or message.hold is None or not message.hold.is_due(now_us)
             if is_new and is_young and offset not in known.excused and value not in self._contents.mortal:
                 count += message is None or not message.called_poison
         return count
@@ -207,6 +207,9 @@ class Looks:
         where = f"{log[0]}:{log[1]}.{log[2]}:{offset}"
         published = sum(event.what in ("published", "delayed") for event in told)
         self._judge("I-LIFE", published <= 1, f"{where} is told to be published {published} times")
+        if not published:
+            # So long ago that its beginning is no longer remembered.
+            return
         for group in self._readers.groups:
             mine = [event for event in told if event.group == group]
             sent = self._leased.get((group, log, offset), [])

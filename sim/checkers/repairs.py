@@ -40,6 +40,7 @@ class Repairs:
         if not everything:
             return
         self._contents.shown.clear()
+        self._contents.forgot_moves()
         for log in sorted(self._contents.logs):
             known = self._contents.logs[log]
             known.since_us = dict.fromkeys(known.content, now_us)

@@ -33,7 +33,8 @@ class Retries:
     def delivered(self, reader: Reader, message: Message, hold: Hold, offset: int, now_us: int) -> None:
         """It goes out again."""
         before = message.hold
-        counted = before is not None and not message.over and hold.attempt == before.attempt + 1
+        # What an old client got does not say which attempt it is: 0.
+        counted = before is not None and not message.over and 0 < before.attempt == hold.attempt - 1
         if counted and before is not None and before.life == self._ground.life:
             self._wait(message, before.until_us + backoff_us(before.attempt))
         if hold.attempt < 2 or message.excused or reader.seeking or reader.sought_us >= 0:

@@ -53,6 +53,10 @@ def test_the_states_own_invariants_hold_after_every_single_step(name: str) -> No
         pytest.param(88142, id="the last words to a connection that is over tell of a level"),
         pytest.param(990020, id="what was read before a jump is sent after the notice of it"),
         pytest.param(55374, id="the journal's last commit is damaged before another one vouches for it"),
+        pytest.param(30732, id="an old client does not know which attempt it had"),
+        pytest.param(30746, id="the power fails while the broker starts, before what its last life wrote is synced"),
+        pytest.param(30773, id="a repair without checkpoints moves delayed messages again"),
+        pytest.param(30808, id="a lag is looked at long after the broker was last heard of"),
     ],
 )
 def test_a_seed_that_once_failed_is_fine(seed: int) -> None:
